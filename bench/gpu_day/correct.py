@@ -20,9 +20,9 @@ from bench.gpu_day.passes import (
     stream_of,
 )
 from bench.gpu_day.plan import Plan
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver
 from tta_pipeline.evaluation.device.arithmetic import arithmetic
 from tta_pipeline.evaluation.one_pass import run_pass
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.loading.device import move_to_device
 
 _NUM_CLASSES, _NUM_BATCHES = 10, 3

@@ -9,10 +9,10 @@ import torch
 from bench.gpu_day.lines import Figure
 from bench.gpu_day.passes import NOT_HERE, lease_device, method_of_plan, run_once, stream_of
 from bench.gpu_day.plan import Plan
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.device.memory import peak_memory_gib, release_memory, reset_peak_memory
 from tta_pipeline.evaluation.one_pass import run_pass
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 
 _NUM_BATCHES = 20
 

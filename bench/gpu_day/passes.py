@@ -15,6 +15,7 @@ from torchvision.models.resnet import BasicBlock
 from bench.gpu_day.lines import Figure
 from bench.gpu_day.plan import Plan
 from bench.methods import SETTINGS
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.domain.cells import Cell, grid_of_cells
 from tta_pipeline.domain.locations import Locations
@@ -22,7 +23,6 @@ from tta_pipeline.errors import PipelineError
 from tta_pipeline.evaluation.device.leases import leased_device
 from tta_pipeline.evaluation.machine import default_decode_threads
 from tta_pipeline.evaluation.one_pass import Pass, run_pass
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.loading.device import pins_memory
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order

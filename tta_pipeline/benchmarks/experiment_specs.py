@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from tta_pipeline.benchmarks.protocol import Protocol, SampleOrder, Subset
+from tta_pipeline.benchmarks.protocol import ORDERS, Protocol, Subset
 from tta_pipeline.methods.catalogue import find_method
 from tta_pipeline.methods.entry import PRESETS, Hyperparameters, MethodEntry
 from tta_pipeline.util.config_model import MAX_BATCH_SIZE, ConfigModel, Name, Seed
@@ -13,7 +13,6 @@ from tta_pipeline.util.short_lists import short_repr
 from tta_pipeline.util.validation_errors import mistakes
 
 _MAX_SEEDS = 1_000
-SegmentOrder = SampleOrder | Literal["slow"]
 
 
 class Experiment(ConfigModel):
@@ -85,10 +84,11 @@ class Experiment(ConfigModel):
 
     @model_validator(mode="after")
     def _has_a_list(self) -> "Experiment":
-        if self.protocol.order == "listed" and (self.subset is None or self.subset.listed is None):
+        if ORDERS[self.protocol.order].needs_list and (self.subset is None or self.subset.listed is None):
             raise ValueError(
-                "found order listed without a list; expected subset: {listed: FILE}, a file with one sample per line "
-                "in the order of the stream, since neither images nor shards say when an image was taken"
+                f"found order {self.protocol.order} without a list; expected subset: {{listed: FILE}}, a file with one "
+                "sample per line in the order of the stream, since neither images nor shards say when an image was "
+                "taken"
             )
         return self
 
@@ -129,15 +129,12 @@ class Experiment(ConfigModel):
         return self.seeds or (self.seed,)
 
     @property
-    def stream_order(self) -> SegmentOrder:
+    def stream_order(self) -> str:
         """Order of the samples in a segment.
 
         Mixed cells and several seeds imply a shuffled order.
         """
-        if self.protocol.shift == "slow":
-            return "slow"
-        is_shuffled = self.protocol.shift == "mixed" or self.seeds is not None
-        return "shuffled" if is_shuffled and self.protocol.order == "stored" else self.protocol.order
+        return self.protocol.order_name(is_drawn=self.seeds is not None)
 
     @property
     def entry(self) -> MethodEntry:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.protocol import ORDERS
 from tta_pipeline.util.files import hash_file
 from tta_pipeline.util.json_values import JsonObject
 
@@ -17,9 +18,6 @@ other streams."""
 DEFAULTS_VERSION = "1"
 """Version of the defaults of all other settings. Raise it when a default changes: a setting at its default is not in
 the fingerprint, so that a new setting outdates nothing."""
-ORDER_VERSIONS: Mapping[str, str] = {"dirichlet": "2"}
-"""Version of each order of the samples whose draws have changed; results in the order as it was before are not present.
-1 of dirichlet permuted all images of a time slot, and drew the same for all cells of a visit."""
 
 
 def decided_parts(experiment: Experiment, *, seed: int, image_size: int, criterion: str | None = None) -> JsonObject:
@@ -37,6 +35,7 @@ def decided_parts(experiment: Experiment, *, seed: int, image_size: int, criteri
     settings = experiment.model_dump(mode="json", exclude=set(_NOT_IN_SETTINGS), exclude_defaults=True)
     if experiment.subset and experiment.subset.listed:
         settings["subset"] = {"listed_sha256": hash_file(experiment.subset.listed.expanduser())}
+    order = ORDERS.get(experiment.stream_order)
     return {
         "method": {
             "name": experiment.method,
@@ -49,7 +48,7 @@ def decided_parts(experiment: Experiment, *, seed: int, image_size: int, criteri
             "defaults": DEFAULTS_VERSION,
             "seed": seed,
             "stream_order": experiment.stream_order,
-            **({"order_version": version} if (version := ORDER_VERSIONS.get(experiment.stream_order)) else {}),
+            **({"order_version": order.version} if order and order.version else {}),
         },
         "image_size": image_size,
     }

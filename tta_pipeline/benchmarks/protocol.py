@@ -1,14 +1,58 @@
 """Protocols: how a stream is made of cells, and which samples it has. Papers differ more in this than in methods."""
 
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver, SettingDriver, SourceModel
+from tta_pipeline.benchmarks.protocols.in_turn import Continual, Gradual
+from tta_pipeline.benchmarks.protocols.mixed import Dynamic, Mixed
+from tta_pipeline.benchmarks.protocols.of_one_cell import Episodic, ResetEachShift
+from tta_pipeline.benchmarks.protocols.sample_orders import ByClass, Dirichlet, Listed, Shuffled, Stored
+from tta_pipeline.benchmarks.protocols.setting_drivers import (
+    AfterUpdateDriver,
+    BudgetDriver,
+    RealTimeDriver,
+    WindowDriver,
+)
+from tta_pipeline.benchmarks.protocols.slow import Slow
+from tta_pipeline.benchmarks.protocols.stream_protocol import SampleOrder, Samples, StreamProtocol
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel, Seed
 
-Shift = Literal["reset_each_shift", "episodic", "continual", "gradual", "mixed", "slow", "dynamic"]
-SampleOrder = Literal["stored", "shuffled", "by_class", "dirichlet", "listed"]
+if TYPE_CHECKING:
+    from tta_pipeline.methods.method import Method
+
+_K = TypeVar("_K", StreamProtocol, SampleOrder)
+
+SHIFTS: Mapping[str, type[StreamProtocol]] = {
+    "reset_each_shift": ResetEachShift,
+    "episodic": Episodic,
+    "continual": Continual,
+    "gradual": Gradual,
+    "mixed": Mixed,
+    "slow": Slow,
+    "dynamic": Dynamic,
+}
+"""The protocols by the value of `shift`."""
+ORDERS: Mapping[str, type[SampleOrder]] = {
+    "stored": Stored,
+    "shuffled": Shuffled,
+    "by_class": ByClass,
+    "dirichlet": Dirichlet,
+    "listed": Listed,
+}
+"""The orders of samples by the value of `order`."""
+DRIVERS: Mapping[str, type[SettingDriver]] = {
+    "predict_after_update": AfterUpdateDriver,
+    "stream_speed": RealTimeDriver,
+    "adaptation_budget_s": BudgetDriver,
+    "window": WindowDriver,
+}
+"""Other ways to feed the method than that of the protocol, by the setting that asks for them."""
 _CORRELATED = "correlated"
 _AFTER_UPDATE = "_after_update"
 _VISITS = 3
@@ -34,16 +78,12 @@ class Protocol(ConfigModel):
     `by_class`; or a value of `shift` followed by `_correlated`, such as `mixed_correlated`. `_after_update` may follow.
     """
 
-    shift: Shift = "reset_each_shift"
-    """Order of the cells, and resets of the method.
-
-    reset_each_shift: reset to the source model before each cell (Tent, EATA, SAR). episodic: reset before each batch
-    (MEMO). continual: all corruptions of a severity in turn, without notice of the shifts (CoTTA). gradual: each
-    corruption by severities 1 to 5 and down to 1 (CoTTA, appendix). mixed: all corruptions of a severity at once,
-    shuffled (SAR). slow: each image once per corruption, while the severity rises and falls sample by sample. dynamic:
-    all corruptions of a severity, each in parts of random length that come back, in random order (DPCore).
-    """
-    order: SampleOrder = "stored"
+    shift: Literal[tuple(SHIFTS)] = Field(  # type: ignore[valid-type]
+        default="reset_each_shift",
+        description="Order of the cells, and resets of the method. "
+        + " ".join(f"{name}: {kind.summary}." for name, kind in SHIFTS.items()),
+    )
+    order: Literal[tuple(ORDERS)] = "stored"  # type: ignore[valid-type]
     """Order of samples in a cell, or in a whole mixed stream; by_class and dirichlet are correlated. listed: in the
     order of the lines of the subset's list, such as by the time of the photographs."""
     classes_per_batch: int | None = Field(default=None, ge=1, le=MAX_COUNT)
@@ -99,56 +139,86 @@ class Protocol(ConfigModel):
             raise ValueError(
                 f"found order {self.order} and delta {self.delta}; expected delta, such as 0.1, only with dirichlet"
             )
-        if self.classes_per_batch is not None and self.order != "by_class":
+        self._require_own_settings("order", ORDERS)
+        if self.order != "stored" and self.stream.only_usual_because:
             raise ValueError(
-                f"found classes_per_batch {self.classes_per_batch} with order {self.order}; expected order by_class"
+                f"found order {self.order} with shift {self.shift}; expected stored, since "
+                f"{self.stream.only_usual_because}"
             )
-        if self.shift == "slow" and self.order != "stored":
-            raise ValueError(
-                f"found order {self.order} with shift slow; expected stored, since the severities define the order"
-            )
-        if self.visits != _VISITS and self.shift != "dynamic":
-            raise ValueError(f"found visits {self.visits} with shift {self.shift}; expected dynamic")
-        if self.corruption_order == "seeded" and self.shift not in ("continual", "gradual"):
-            raise ValueError(f"found corruption_order seeded with shift {self.shift}; expected continual or gradual")
-        if self.recurring > 1 and self.shift not in ("continual", "gradual"):
-            raise ValueError(f"found recurring {self.recurring} with shift {self.shift}; expected continual or gradual")
-        if self.clean != "never" and self.shift != "continual":
-            raise ValueError(f"found clean {self.clean} with shift {self.shift}; expected continual")
+        self._require_own_settings("shift", SHIFTS)
         return self
+
+    def _require_own_settings(self, field: str, kinds: Mapping[str, type[StreamProtocol] | type[SampleOrder]]) -> None:
+        """Refuse settings that only other *kinds* have than the one that *field* names."""
+        takers: dict[str, list[str]] = {}
+        for name, kind in kinds.items():
+            for each in fields(kind):
+                takers.setdefault(each.name, []).append(name)
+        found = getattr(self, field)
+        for setting, names in takers.items():
+            if found not in names and self._is_given(setting):
+                expected = f"{field} {names[0]}" if field == "order" else " or ".join(names)
+                raise ValueError(f"found {setting} {getattr(self, setting)} with {field} {found}; expected {expected}")
 
     @model_validator(mode="after")
     def _feeds_in_one_way(self) -> "Protocol":
-        limits = [name for name in ("stream_speed", "adaptation_budget_s") if getattr(self, name) is not None]
-        others = [f"window {self.window}"] * (self.window > 1) + ["shift episodic"] * (self.shift == "episodic")
-        if limits and len(limits + others) > 1:
-            raise ValueError(f"found {' with '.join(limits + others)}; expected one of them")
-        if self.shift in ("slow", "dynamic") and self.unknown is not None:
+        asked = [name for name in DRIVERS if self._is_given(name)]
+        usual = type(self).model_fields
+        ways = [f"{name} {getattr(self, name)}" if usual[name].default else name for name in asked]
+        if self.stream.drives_itself and not all(DRIVERS[name].lets_others_drive for name in asked):
+            ways.append(f"shift {self.shift}")
+        if len(ways) > 1:
+            raise ValueError(f"found {' with '.join(ways)}; expected one of them")
+        if self.unknown is not None and not self.stream.takes_unknown:
             raise ValueError(
                 f"found unknown with shift {self.shift}; expected another shift, in which unknown images can be "
                 "anywhere among the known ones of their cell"
             )
-        if self.predict_after_update and (limits or self.window > 1):
-            raise ValueError(
-                f"found predict_after_update with {', '.join(limits) or f'window {self.window}'}; expected one of them"
-            )
         return self
+
+    def _is_given(self, setting: str) -> bool:
+        return bool(getattr(self, setting) != type(self).model_fields[setting].default)
+
+    @property
+    def stream(self) -> StreamProtocol:
+        """The protocol with its settings."""
+        return self._with_settings(SHIFTS[self.shift])
+
+    def _with_settings(self, kind: type[_K]) -> _K:
+        return kind(**{setting.name: getattr(self, setting.name) for setting in fields(kind)})
+
+    def order_name(self, *, is_drawn: bool) -> str:
+        """Return the name of the order of a segment's samples; *is_drawn*: a stored one is shuffled, by seed."""
+        named: str = self.order
+        found = self.stream.usual_order if named == "stored" else named
+        return "shuffled" if is_drawn and found == "stored" else found
+
+    def order_samples(self, samples: Samples, *, name: str, seed: int) -> Indices:
+        """Return the position of each of a segment's *samples* once, in the order *name* of `order_name`."""
+        return self.stream.order(samples, self._with_settings(ORDERS.get(name, Stored)), seed=seed)
+
+    def drive(self, method: "Method", source: SourceModel) -> ProtocolDriver:
+        """Return the driver that feeds batches to *method*."""
+        usual = self.stream.drive(method)
+        for name, driver in DRIVERS.items():
+            if self._is_given(name):
+                return driver(usual, getattr(self, name), source)
+        return usual
 
     @property
     def name(self) -> str:
         """Name of the protocol in tables; a benchmark file can use it too, unless the stream is recurring or open."""
         recurring = "recurring_" if self.recurring > 1 else ""
         ending = _AFTER_UPDATE * self.predict_after_update + _OPEN * (self.unknown is not None)
-        if self.order not in ("by_class", "dirichlet"):
-            return recurring + self.shift + ending
-        return recurring + (_CORRELATED if self.shift == "continual" else f"{self.shift}_{_CORRELATED}") + ending
+        shift: str = self.shift
+        if ORDERS[self.order].is_correlated:
+            shift = _CORRELATED if shift == "continual" else f"{shift}_{_CORRELATED}"
+        return recurring + shift + ending
 
     @property
     def partitioned_by(self) -> Literal["cell", "severity", "nothing"]:
         """The part of the benchmark that one stream covers: a cell, a severity, or everything."""
-        if self.shift in ("reset_each_shift", "episodic"):
-            return "cell"
-        return "severity" if self.shift in ("continual", "mixed", "dynamic") else "nothing"
+        return SHIFTS[self.shift].partitioned_by
 
 
 class Subset(ConfigModel):

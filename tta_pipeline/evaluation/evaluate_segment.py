@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver
 from tta_pipeline.evaluation.build_records import require_every_sample_once
 from tta_pipeline.evaluation.device.arithmetic import Precision
 from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry, FeatureLoader
@@ -14,7 +15,6 @@ from tta_pipeline.evaluation.feature_sharing import sharing_features
 from tta_pipeline.evaluation.machine import OtherLoad
 from tta_pipeline.evaluation.measured_pass import MeasuredPass, Measurement, measure_pass, merge_parts
 from tta_pipeline.evaluation.open_stream import OpenStream
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.evaluation.what_adapts import count_adapted_parameters, describe_frozen_layers
 from tta_pipeline.loading.device import pins_memory

@@ -8,6 +8,7 @@ import pyarrow as pa
 from torch import nn
 
 from tta_pipeline.benchmarks.protocol import Subset
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver
 from tta_pipeline.benchmarks.resolved_experiment import origin_of_settings
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.build_records import build_records
@@ -16,7 +17,6 @@ from tta_pipeline.evaluation.evaluate_segment import SampleLoaders, evaluate_seg
 from tta_pipeline.evaluation.fingerprint import fingerprint
 from tta_pipeline.evaluation.machine import default_decode_threads
 from tta_pipeline.evaluation.open_stream import order_sets
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.subject import ModelFacts, Subject
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.loading.dataset import Shards, open_shards

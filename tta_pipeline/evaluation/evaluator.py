@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver, SourceModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.device.arithmetic import arithmetic
 from tta_pipeline.evaluation.device.clock import Clock
@@ -20,7 +21,6 @@ from tta_pipeline.evaluation.measured_pass import MeasuredPass, Measurement
 from tta_pipeline.evaluation.open_set import threshold_of_clean
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.probing_driver import ProbingDriver
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, make_driver
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.loading.device import as_floats, move_to_device
 from tta_pipeline.loading.reader import Stream
@@ -150,12 +150,8 @@ class Evaluator:
         else:
             with naming_own_code(self._method.name, type(self._method), "reset", expected="the state after building"):
                 self._method.reset()
-        self._driver = make_driver(
-            self._experiment.protocol,
-            self._method,
-            make_source=self._networks.make,
-            synchronize=Clock(self._device).synchronize,
-        )
+        source_model = SourceModel(make=self._networks.make, synchronize=Clock(self._device).synchronize)
+        self._driver = self._experiment.protocol.drive(self._method, source_model)
         if self._probes:
             source = self._networks.make() if "source" in self._probes else None
             self._driver = ProbingDriver(self._driver, probes=self._probes, source=source)

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver
 from tta_pipeline.evaluation.device.arithmetic import arithmetic_flags
 from tta_pipeline.evaluation.feature_cache import FeatureCacheEntry, capturing, find_head, reading_features
 from tta_pipeline.evaluation.fingerprint import NETWORK_CODE, Fingerprint, fingerprint
 from tta_pipeline.evaluation.machine import machine_facts
 from tta_pipeline.evaluation.open_stream import OpenStream
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.features import ViewsRead

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver
 from tta_pipeline.evaluation.device.arithmetic import Precision
 from tta_pipeline.evaluation.device.memory import reset_peak_memory
 from tta_pipeline.evaluation.feature_cache import FeatureLoader
 from tta_pipeline.evaluation.one_pass import Pass, run_pass
 from tta_pipeline.evaluation.open_stream import OpenStream
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.scores import concatenate_scores
 from tta_pipeline.loading.reader import Stream
 

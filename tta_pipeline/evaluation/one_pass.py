@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver, eager_unless
 from tta_pipeline.evaluation.calibration import ClassGaps
 from tta_pipeline.evaluation.device.arithmetic import Precision
 from tta_pipeline.evaluation.device.clock import Clock, Mark
 from tta_pipeline.evaluation.device.memory import find_fitting_batch_size, out_of_memory_error
 from tta_pipeline.evaluation.feature_cache import FeatureLoader
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, eager_unless
 from tta_pipeline.evaluation.scores import SampleScores, fetch_scores, score_samples
 from tta_pipeline.loading.device import DeviceBatch, Event, as_floats, move_to_device
 from tta_pipeline.loading.reader import Stream

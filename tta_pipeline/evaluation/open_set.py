@@ -8,10 +8,10 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver, eager_unless
 from tta_pipeline.evaluation.device.arithmetic import Precision
 from tta_pipeline.evaluation.feature_cache import FeatureLoader
 from tta_pipeline.evaluation.one_pass import autocast
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, eager_unless
 from tta_pipeline.evaluation.scores import SampleScores
 from tta_pipeline.loading.device import as_floats, move_to_device
 from tta_pipeline.loading.reader import Stream

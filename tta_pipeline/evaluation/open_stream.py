@@ -1,17 +1,16 @@
 """Preparation of a segment: check the shards against their manifests, and plan the order of samples."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import assert_never
 
 import numpy as np
 
-from tta_pipeline.benchmarks.experiment_specs import Experiment, SegmentOrder
-from tta_pipeline.benchmarks.protocol import Protocol, Subset
-from tta_pipeline.domain.cells import Cell
-from tta_pipeline.domain.ordering import Indices, domain_seed
+from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.protocol import Subset
+from tta_pipeline.benchmarks.protocols.stream_protocol import Samples
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.loading import stream_order
 from tta_pipeline.loading.joined_sets import JoinedSets
@@ -39,7 +38,7 @@ class OpenStream:
     subset_sha256s: tuple[str | None, ...]
     """sha256 of the subset of each set; None if all of its samples are used."""
     metadata_scan_s: float = 0.0
-    order_name: SegmentOrder = "stored"
+    order_name: str = "stored"
     """Name of the order within a segment."""
     staging_s: float = 0.0
 
@@ -113,7 +112,7 @@ def order_sets(
             subset_sha256(shard_set.index, places) if subset else None
             for shard_set, places in zip(sets, positions, strict=True)
         ),
-        order_name=_order_name(experiment),
+        order_name=experiment.stream_order if experiment else "stored",
     )
 
 
@@ -136,64 +135,17 @@ def _order_samples(
 ) -> StreamOrder:
     index = joined.index
     everything = np.concatenate([places + start for places, start in zip(positions, joined.starts, strict=False)])
-    name, protocol = _order_name(experiment), experiment.protocol if experiment else Protocol()
-    make = partial(_order_maker, joined, everything, experiment, seed)
-    domains = [shard_set.manifest.cell.key for shard_set in joined.sets]
-    if protocol.shift == "dynamic":
-        of_cells = [
-            stream_order.order_among(places + start, index, make(domain))
-            for places, start, domain in zip(positions, joined.starts, domains, strict=False)
-        ]
-        return stream_order.returning_order(of_cells, index, num_visits=protocol.visits, seed=seed)
-    if name == "stored" and len(everything) == len(index):
-        return stream_order.stored_order(index)
-    return stream_order.order_among(everything, index, make(" ".join(sorted(domains))))
-
-
-def _order_maker(
-    joined: JoinedSets, everything: Indices, experiment: Experiment | None, seed: int, domain: str
-) -> Callable[[SampleIndex], StreamOrder]:
-    """Return the function that puts the samples *everything* of *joined* into the order of *experiment*.
-
-    In the Dirichlet order, each *domain* draws its own.
-    """
-    name, protocol = _order_name(experiment), experiment.protocol if experiment else Protocol()
-    match name:
-        case "stored":
-            return stream_order.stored_order
-        case "shuffled":
-            return partial(stream_order.shuffled_order, seed=seed)
-        case "by_class":
-            return partial(stream_order.class_order, seed=seed, num_at_once=protocol.classes_per_batch)
-        case "dirichlet":
-            own_seed = domain_seed(seed, domain)
-            return partial(stream_order.dirichlet_order, seed=own_seed, delta=protocol.delta or 1.0)
-        case "listed":
-            return partial(stream_order.listed_order, names=_listed_names(experiment))
-        case "slow":
-            return _slow_order_maker(joined, everything, seed)
-        case _:
-            assert_never(name)
-
-
-def _order_name(experiment: Experiment | None) -> SegmentOrder:
-    return experiment.stream_order if experiment else "stored"
-
-
-def _listed_names(experiment: Experiment | None) -> Sequence[str]:
-    """Return the names in the list of the subset, which an experiment in this order has."""
-    path = experiment and experiment.subset and experiment.subset.listed
-    assert path, "the experiment has no list"
-    return read_listed_names(path.expanduser())
-
-
-def _slow_order_maker(joined: JoinedSets, everything: Indices, seed: int) -> Callable[[SampleIndex], StreamOrder]:
-    cells = [shard_set.manifest.cell for shard_set in joined.sets]
-    corruptions = list(dict.fromkeys(cell.corruption for cell in cells))
-    of_sample: list[Cell] = [cells[number] for number in joined.set_numbers(everything).tolist()]
-    return partial(
-        stream_order.rising_and_falling_order,
-        levels=np.array([cell.severity for cell in of_sample]),
-        groups=np.array([corruptions.index(cell.corruption) for cell in of_sample]),
-        seed=seed,
+    if experiment is None:
+        return stream_order.order_of(index, everything)
+    selected = SampleIndex(table=index.table.take(everything)) if len(everything) < len(index) else index
+    listed = experiment.subset and experiment.subset.listed
+    samples = Samples(
+        keys=selected.keys,
+        source_names=selected.source_names,
+        labels=selected.labels,
+        cells=[shard_set.manifest.cell for shard_set in joined.sets],
+        cell_numbers=joined.set_numbers(everything),
+        listed_names=read_listed_names(listed.expanduser()) if listed else (),
     )
+    found = experiment.protocol.order_samples(samples, name=experiment.stream_order, seed=seed)
+    return stream_order.order_of(index, everything[found])

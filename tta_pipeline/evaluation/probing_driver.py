@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver
 from tta_pipeline.methods.stateful import StateDict
 from tta_pipeline.results.tuning_criteria import Probe
 

@@ -58,7 +58,7 @@ def read_listed_positions(shard_set: ShardSet, path: Path) -> Indices:
         StreamError: the file cannot be read, names a sample twice, or names a sample that the set does not have.
     """
     names = read_listed_names(path)
-    position_of = {name: position for position, name in enumerate(_source_names(shard_set.index))}
+    position_of = {name: position for position, name in enumerate(shard_set.index.source_names)}
     if unknown := [name for name in names if name not in position_of]:
         raise StreamError(
             f"{path}: found {len(unknown)} names of no sample in {shard_set.folder} "
@@ -70,8 +70,7 @@ def read_listed_positions(shard_set: ShardSet, path: Path) -> Indices:
 
 def subset_sha256(index: SampleIndex, positions: Indices) -> str:
     """Return the hash of the sorted source names of the samples at *positions*; it is the same for every cell."""
-    names = _source_names(index)
-    chosen = sorted(names[position] for position in positions.tolist())
+    chosen = sorted(index.source_names[position] for position in positions.tolist())
     return hashlib.sha256("\n".join(chosen).encode()).hexdigest()
 
 
@@ -101,7 +100,3 @@ def _ranks_in_class(labels: Indices) -> Indices:
     ranks = np.empty(len(labels), np.int64)
     ranks[by_class] = np.arange(len(labels)) - np.repeat(starts, sizes)
     return ranks
-
-
-def _source_names(index: SampleIndex) -> list[str]:
-    return list(index.table["source_name"].to_pylist())

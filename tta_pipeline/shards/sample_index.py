@@ -44,6 +44,11 @@ class SampleIndex:
         return list(self.table["key"].to_pylist())
 
     @cached_property
+    def source_names(self) -> list[str]:
+        """The name of each sample in its source."""
+        return list(self.table["source_name"].to_pylist())
+
+    @cached_property
     def labels(self) -> npt.NDArray[np.int64]:
         """The label of each sample, shape (N,)."""
         return self._column("label")

@@ -81,6 +81,7 @@ def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
         ("protocol: {window: 8}", ["batch_size 32 with a window of 8", "expected batch_size 1"]),
         ("protocol: {stream_speed: 1, adaptation_budget_s: 2}", ["stream_speed with adaptation_budget_s"]),
         ("protocol: {shift: episodic, stream_speed: 1}", ["stream_speed with shift episodic", "expected one of them"]),
+        ("batch_size: 1, protocol: {shift: episodic, window: 8}", ["window 8 with shift episodic"]),
         ("batch_size: 1, protocol: {window: 8, adaptation_budget_s: 2}", ["adaptation_budget_s with window 8"]),
         ("protocol: {predict_after_update: true, stream_speed: 1}", ["predict_after_update with stream_speed"]),
         ("batch_size: 1, protocol: {window: 8, predict_after_update: true}", ["predict_after_update with window 8"]),

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tta_pipeline.benchmarks import file_fingerprint
 from tta_pipeline.benchmarks.protocol import Protocol
+from tta_pipeline.benchmarks.protocols.sample_orders import Dirichlet
 from tta_pipeline.domain.cells import PartitionKey
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
@@ -199,7 +199,7 @@ def test_results_of_an_earlier_dirichlet_order_are_not_finished(data: Locations,
     """They are of other streams; results of other orders stay."""
     few = {"subset": {"first": 64}, "method": "source"}
     own = {order: results_of(data, protocol={"order": order, **more}, **few) for order, more in DRAWN.items()}
-    monkeypatch.setattr(file_fingerprint, "ORDER_VERSIONS", {})
+    monkeypatch.setattr(Dirichlet, "version", None)
     for each in own.values():
         evaluated(each, CONTRAST_5)
     monkeypatch.undo()

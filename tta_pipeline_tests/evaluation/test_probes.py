@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver
+from tta_pipeline.benchmarks.protocols.of_one_cell import EpisodicDriver
 from tta_pipeline.evaluation.probing_driver import ProbingDriver, shift
-from tta_pipeline.evaluation.protocol_driver import EpisodicDriver, ProtocolDriver
 from tta_pipeline.evaluation.scores import neighbourhood_density
 from tta_pipeline.methods import build
 from tta_pipeline.shards.shard_set import ShardSet

@@ -3,21 +3,20 @@
 import json
 import shutil
 import time
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from tta_pipeline.benchmarks.protocol import Protocol
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver, SourceModel
+from tta_pipeline.benchmarks.protocols.setting_drivers import BudgetDriver, RealTimeDriver, TimedDriver, WindowDriver
 from tta_pipeline.domain.cells import WHOLE
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import StreamError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.evaluation.protocol_driver import BudgetDriver, RealTimeDriver, TimedDriver, WindowDriver, make_driver
 from tta_pipeline.loading.device import as_floats
 from tta_pipeline.loading.joined_sets import JoinedPixels, JoinedSets
 from tta_pipeline.loading.reader import Stream
@@ -55,6 +54,11 @@ def batches(data: Locations, cell: str) -> list[tuple[torch.Tensor, torch.Tensor
     shard_set = ShardSet.open(data.root / "small" / "shards" / cell)
     stream = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=32, image_size=32)
     return [(as_floats(batch.images).clone(), batch.labels) for batch in stream]
+
+
+def source_model(network: torch.nn.Module) -> SourceModel:
+    """Return *network* as the source model on a device that needs no waiting for."""
+    return SourceModel(make=lambda: network, synchronize=lambda: None)
 
 
 def tent(own: ExperimentResults):
@@ -280,7 +284,7 @@ def test_a_window_is_given_whole_and_its_last_image_predicted(data: Locations):
     """Image by image, with those before it."""
     own = results_of(data, protocol={"shift": "continual", "window": 8}, batch_size=1, subset={"first": 20})
     method = tent(own)
-    fed = WindowDriver(tent(own), size=8)
+    fed = WindowDriver(ProtocolDriver(tent(own)), 8, source_model(torch.nn.Identity()))
     images = torch.cat([images for images, _ in batches(data, f"{CONTRAST}/5")])[:20]
     expected = [method.predict(images[max(0, end - 8) : end])[-1] for end in range(1, 21)]
 
@@ -295,9 +299,7 @@ def test_a_batch_may_be_predicted_after_the_update(data: Locations, shift: str):
     protocol = {"shift": shift, "predict_after_update": True}
     own = results_of(data, protocol=protocol, batch_size=20, subset={"first": 40})
     method, found = tent(own), tent(own)
-    driver = make_driver(
-        Protocol.model_validate(protocol), found, make_source=torch.nn.Identity, synchronize=lambda: None
-    )
+    driver = Protocol.model_validate(protocol).drive(found, source_model(torch.nn.Identity()))
     images, _ = next(iter(batches(data, f"{CONTRAST}/5")))
     for part in images.split(20)[:2]:
         if shift == "episodic":
@@ -330,7 +332,7 @@ def test_a_stream_in_a_hurry_is_not_waited_for(data: Locations):
 
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 10))
     method = Adapting(network, Hyperparameters(), num_classes=10)
-    fed = RealTimeDriver(method, speed=1.0, source=Slow(), synchronize=lambda: None)
+    fed = RealTimeDriver(ProtocolDriver(method), 1.0, source_model(Slow()))
     for _ in range(12):
         fed.predict(torch.zeros(2, 3, 8, 8))
 
@@ -339,12 +341,12 @@ def test_a_stream_in_a_hurry_is_not_waited_for(data: Locations):
     assert 12 * 2 == method.num_forwards
 
 
-@pytest.mark.parametrize("driver", [partial(RealTimeDriver, speed=1e6), partial(BudgetDriver, budget_s=1e-9)])
-def test_what_is_predicted_without_adaptation_is_counted_like_everything_else(driver: Callable[..., TimedDriver]):
+@pytest.mark.parametrize(("driver", "value"), [(RealTimeDriver, 1e6), (BudgetDriver, 1e-9)])
+def test_what_is_predicted_without_adaptation_is_counted_like_everything_else(driver: type[TimedDriver], value: float):
     """A batch that the stream did not wait for is a forward pass, and a logit that is not finite is noticed there."""
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten())
     method = build("tent", network, num_classes=4 * 36, preset="cifar")
-    fed = driver(method, source=torch.nn.Flatten(), synchronize=lambda: None)
+    fed = driver(ProtocolDriver(method), value, source_model(torch.nn.Flatten()))
     fed.predict(torch.rand(2, 3, 8, 8))
     predicted = fed.predict(torch.full((5, 3, 8, 8), torch.nan))
 
@@ -358,8 +360,8 @@ def test_a_hurried_stream_that_is_resumed_misses_what_it_would_have_missed():
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten())
     first, second = (
         RealTimeDriver(
-            build("tent", deepcopy(network), num_classes=4 * 36, preset="cifar"),
-            speed=1000.0, source=torch.nn.Flatten(), synchronize=lambda: None,
+            ProtocolDriver(build("tent", deepcopy(network), num_classes=4 * 36, preset="cifar")),
+            1000.0, source_model(torch.nn.Flatten()),
         )
         for _ in range(2)
     )  # fmt: skip
@@ -388,8 +390,8 @@ def test_a_method_is_frozen_when_its_budget_is_spent():
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten())
     first, second = (
         BudgetDriver(
-            build("tent", deepcopy(network), num_classes=4 * 36, preset="cifar"),
-            budget_s=1e-3, source=torch.nn.Flatten(), synchronize=lambda: None,
+            ProtocolDriver(build("tent", deepcopy(network), num_classes=4 * 36, preset="cifar")),
+            1e-3, source_model(torch.nn.Flatten()),
         )
         for _ in range(2)
     )  # fmt: skip

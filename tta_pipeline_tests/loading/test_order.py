@@ -1,6 +1,7 @@
 """A stream's order is a function of samples, order and seed; threads and shard sizes never change it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,18 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tta_pipeline.benchmarks.protocols.mixed import Dynamic
+from tta_pipeline.benchmarks.protocols.sample_orders import ByClass, Dirichlet, Listed, Shuffled
+from tta_pipeline.benchmarks.protocols.stream_protocol import SampleOrder, Samples
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.errors import StreamError
+from tta_pipeline.domain.cells import CLEAN
+from tta_pipeline.domain.ordering import dirichlet
 from tta_pipeline.loading.reader import Stream
-from tta_pipeline.loading.stream_order import (
-    StreamOrder,
-    class_order,
-    dirichlet_order,
-    listed_order,
-    returning_order,
-    shuffled_order,
-    stored_order,
-)
+from tta_pipeline.loading.stream_order import StreamOrder, order_of, shuffled_order, stored_order
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.sample_index import SAMPLES_SCHEMA, SampleIndex
 from tta_pipeline.shards.shard_set import ShardSet
@@ -29,19 +26,34 @@ from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 ORDERS: dict[str, Callable[[SampleIndex], StreamOrder]] = {
     "as_stored": stored_order,
     "shuffled": lambda index: shuffled_order(index, seed=3),
-    "by_class": lambda index: class_order(index, seed=3),
-    "dirichlet": lambda index: dirichlet_order(index, seed=4, delta=0.1),
-    "few_classes": lambda index: class_order(index, seed=3, num_at_once=2),
-    "listed": lambda index: listed_order(index, sorted(index.table["source_name"].to_pylist(), key=lambda n: n[::-1])),
-    "returning": lambda index: returning_order(halves(index), index, num_visits=3, seed=5),
+    "by_class": lambda index: ordered(index, ByClass(), seed=3),
+    "dirichlet": lambda index: order_of(index, dirichlet(index.keys, index.labels, seed=4, delta=0.1)),
+    "few_classes": lambda index: ordered(index, ByClass(classes_per_batch=2), seed=3),
+    "listed": lambda index: ordered(index, Listed(), seed=0),
+    "returning": lambda index: order_of(index, Dynamic(visits=3).order(halves(index), Shuffled(), seed=5)),
 }
 
 
-def halves(index: SampleIndex) -> list[StreamOrder]:
-    """Return the samples of even and of odd classes, each shuffled, as two domains; a domain may be empty."""
-    shuffled = shuffled_order(index, seed=2).indices
-    parts = (shuffled[index.labels[shuffled] % 2 == rest] for rest in (0, 1))
-    return [StreamOrder(name="half", indices=part, sha256="") for part in parts]
+def samples_of(index: SampleIndex) -> Samples:
+    """Return the samples of one cell, and a list of their names in some order."""
+    return Samples(
+        keys=index.keys,
+        source_names=index.source_names,
+        labels=index.labels,
+        cells=[CELL],
+        cell_numbers=np.zeros(len(index), np.int64),
+        listed_names=sorted(index.source_names, key=lambda name: name[::-1]),
+    )
+
+
+def ordered(index: SampleIndex, order: SampleOrder, *, seed: int) -> StreamOrder:
+    """Return the samples of one cell in *order*."""
+    return order_of(index, order.order(samples_of(index), seed=seed))
+
+
+def halves(index: SampleIndex) -> Samples:
+    """Return the samples of even and of odd classes as those of two cells; a cell may be empty."""
+    return replace(samples_of(index), cells=[CELL, CLEAN], cell_numbers=index.labels % 2)
 
 
 def index_of(labels: list[int]) -> SampleIndex:
@@ -105,15 +117,15 @@ def test_a_small_delta_brings_few_classes_at_a_time():
         labels = index.labels[order.indices]
         return float(np.mean([len(set(labels[start : start + 64].tolist())) for start in range(0, 1920, 64)]))
 
-    assert classes_at_a_time(dirichlet_order(index, seed=0, delta=0.01)) < 20
-    assert classes_at_a_time(dirichlet_order(index, seed=0, delta=100)) > 40
-    assert 1.9 < classes_at_a_time(class_order(index, seed=0)) < 5
+    assert classes_at_a_time(ordered(index, Dirichlet(delta=0.01), seed=0)) < 20
+    assert classes_at_a_time(ordered(index, Dirichlet(delta=100), seed=0)) > 40
+    assert 1.9 < classes_at_a_time(ordered(index, ByClass(), seed=0)) < 5
 
 
 @given(indices, st.integers(1, 8), st.integers(0, 2**63 - 1))
 def test_few_classes_are_there_at_a_time(index: SampleIndex, num_at_once: int, seed: int):
     """One group of classes is through before the next begins, and no group has more than were asked for."""
-    labels = index.labels[class_order(index, seed=seed, num_at_once=num_at_once).indices].tolist()
+    labels = index.labels[ordered(index, ByClass(classes_per_batch=num_at_once), seed=seed).indices].tolist()
     first = {label: labels.index(label) for label in labels}
     last = {label: len(labels) - 1 - labels[::-1].index(label) for label in labels}
 
@@ -124,27 +136,21 @@ def test_few_classes_are_there_at_a_time(index: SampleIndex, num_at_once: int, s
 @given(indices, st.integers(1, 20), st.integers(0, 2**63 - 1))
 def test_domains_come_back_with_their_next_samples(index: SampleIndex, num_visits: int, seed: int):
     """Each sample once, those of a domain in its own order, in no more runs than visits."""
-    domains = halves(index)
-    found = returning_order(domains, index, num_visits=num_visits, seed=seed).indices.tolist()
+    cells = halves(index)
+    found = Dynamic(visits=num_visits).order(cells, Shuffled(), seed=seed).tolist()
 
     assert list(range(len(index))) == sorted(found)
-    for domain in domains:
-        own = set(domain.indices.tolist())
-        assert domain.indices.tolist() == [number for number in found if number in own]
+    for positions, domain in map(cells.of_cell, (0, 1)):
+        own = set(positions.tolist())
+        assert positions[Shuffled().order(domain, seed=seed)].tolist() == [number for number in found if number in own]
         assert sum(n in own and (not at or found[at - 1] not in own) for at, n in enumerate(found)) <= num_visits
 
 
 def test_the_lengths_and_the_order_of_domains_are_those_of_the_seed():
     """Another seed gives other ones; over twenty seeds the first part has every share of a domain."""
     index = index_of([0] * 100 + [1] * 100)
-    found = [returning_order(halves(index), index, num_visits=3, seed=seed).indices for seed in range(20)]
+    found = [Dynamic(visits=3).order(halves(index), Shuffled(), seed=seed) for seed in range(20)]
     first = [int(np.argmax(np.diff(index.labels[each]) != 0)) + 1 for each in found]
 
     assert 15 < len(set(first))
     assert {0, 1} == {int(index.labels[each[0]]) for each in found}
-
-
-def test_what_makes_no_order_is_refused(shard_set: ShardSet):
-    """A delta out of range is named with what was expected."""
-    with pytest.raises(StreamError, match=r"\bdelta\b\D*\b0\b"):
-        dirichlet_order(shard_set.index, seed=0, delta=0)

@@ -2,7 +2,7 @@
 
 import torch
 
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
+from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver
 from tta_pipeline.methods.method import Method
 
 

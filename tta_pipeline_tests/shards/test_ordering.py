@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tta_pipeline.benchmarks.protocols.sample_orders import ByClass, Stored
+from tta_pipeline.benchmarks.protocols.slow import Slow
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.sources.listing import SourceImage
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.ordering import by_class, dirichlet, domain_seed, permuted, random_generator
-from tta_pipeline.loading import stream_order as streamed
-from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set_writing import order_images
-from tta_pipeline_tests.loading.test_order import ORDERS, index_of
+from tta_pipeline_tests.loading.test_order import ORDERS, index_of, ordered, samples_of
 from tta_pipeline_tests.shards.cell import CELL
 
 STREAMED = {
@@ -105,14 +106,13 @@ def test_a_seed_and_its_negative_draw_apart(seed: int):
 
 def test_a_negative_seed_rises_otherwise():
     """When a stream goes from one level to the next is drawn too, and not only its images."""
-    index = index_of([0] * 90)
     names = [f"{number % 30}.jpg" for number in range(90)]
-    index = SampleIndex(table=index.table.set_column(1, "source_name", [names]))
     levels = np.repeat(np.arange(3), 30)
+    cells = [Cell(corruption="fog", severity=severity) for severity in range(3)]
+    samples = replace(samples_of(index_of([0] * 90)), source_names=names, cells=cells, cell_numbers=levels)
 
     def drawn(seed: int) -> list[int]:
-        stream = streamed.rising_and_falling_order(index, levels, groups=np.zeros(90, np.int64), seed=seed)
-        return levels[stream.indices].tolist()
+        return levels[Slow().order(samples, Stored(), seed=seed)].tolist()
 
     assert drawn(1) != drawn(-1)
 
@@ -138,7 +138,7 @@ def test_the_orders_of_shards_and_streams_are_one(labels: list[int], seed: int, 
 def test_a_stream_by_class_is_sorted_by_label_and_permuted_within():
     """The labels' order, not the names', decides where class names are not sorted in the class map."""
     index = index_of([3, 1, 2, 1, 3, 2])
-    found = streamed.class_order(index, seed=5)
+    found = ordered(index, ByClass(), seed=5)
 
     assert [1, 1, 2, 2, 3, 3] == index.labels[found.indices].tolist()
     for label in (1, 2, 3):

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import torch
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
-from tta_pipeline.benchmarks.protocol import Shift
+from tta_pipeline.benchmarks.protocol import SHIFTS
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
 from tta_pipeline.data.labels.class_map import ClassMap
@@ -38,7 +38,7 @@ _IMAGES_PER_CLASS = 3
 _LOADED_CELLS = (*(Cell(corruption=name, severity=at) for name in _CORRUPTIONS for at in _SEVERITIES), CLEAN)
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
-    **{shift: {"protocol": shift} for shift in get_args(Shift)},
+    **{shift: {"protocol": shift} for shift in SHIFTS},
     "correlated": {"protocol": "correlated"},
     "shuffled": {"protocol": {"order": "shuffled"}},
     "dirichlet": {"protocol": {"shift": "mixed", "order": "dirichlet", "delta": 0.1}},

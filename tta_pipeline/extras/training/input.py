@@ -20,8 +20,7 @@ from tta_pipeline.extras.training.webdataset_input import read_by_webdataset
 from tta_pipeline.extras.training.worker_processes import read_by_processes
 from tta_pipeline.loading.reader import Batch, Stream
 from tta_pipeline.loading.stored_pixels import StoredPixels
-from tta_pipeline.loading.stream_order import StreamOrder
-from tta_pipeline.shards.sample_index import keys_sha256
+from tta_pipeline.loading.stream_order import order_of
 from tta_pipeline.shards.shard_set import ShardSet
 
 
@@ -153,14 +152,10 @@ class TrainingInput:
         return Batch(images, torch.from_numpy(self.shard_set.index.labels[indices]), indices)
 
     def _stream(self, parts: list[Indices], augment: Augment) -> Stream:
-        indices, keys = np.concatenate(parts), self.shard_set.index.keys
+        indices = np.concatenate(parts)
         return Stream(
             shard_set=self.shard_set,
-            order=StreamOrder(
-                name=f"epoch {augment.epoch}",
-                indices=indices,
-                sha256=keys_sha256([keys[at] for at in indices.tolist()]),
-            ),
+            order=order_of(self.shard_set.index, indices),
             batch_size=max(map(len, parts)),
             batch_sizes=tuple(map(len, parts)),
             image_size=self.image_size,

@@ -1,0 +1,58 @@
+"""Protocols whose streams have all corruptions of a severity in one segment, at once or in parts that come back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tta_pipeline.benchmarks.protocols.stream_protocol import SampleOrder, Samples, StreamProtocol, number_segments
+from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.ordering import Indices, random_generator
+from tta_pipeline.domain.streams import Segment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed(StreamProtocol):
+    """All corruptions of a severity at once, as one set of samples (SAR: Niu et al. 2023)."""
+
+    summary: ClassVar[str] = "all corruptions of a severity at once, shuffled (SAR)"
+    usual_order: ClassVar[str] = "shuffled"
+
+    def segments(self, cells: Sequence[Cell], *, seed: int) -> tuple[Segment, ...]:  # noqa: ARG002 - it draws samples
+        """Return one segment with all cells."""
+        return number_segments([tuple(cells)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dynamic(Mixed):
+    """All corruptions of a severity, each cut into parts of random lengths, which may be 0.
+
+    The first parts of all cells come first, in an order drawn for them, then the second parts, and so on. The lengths
+    of a cell's parts are its share of a draw that is uniform over all cuts. This is CDC ("continual dynamic change") as
+    in the code of Zhang et al. 2025, "DPCore: dynamic prompt coreset for continual test-time adaptation", which cuts at
+    whole batches.
+    """
+
+    summary: ClassVar[str] = (
+        "all corruptions of a severity, each in parts of random length that come back, in random order (DPCore)"
+    )
+    usual_order: ClassVar[str] = "stored"
+    takes_unknown: ClassVar[bool] = False
+    visits: int
+
+    def order(self, samples: Samples, within: SampleOrder, *, seed: int) -> Indices:
+        """Return the samples of all cells, each cell's in the order *within*, across its parts."""
+        domains = [
+            positions[within.order(own, seed=seed)]
+            for positions, own in (samples.of_cell(number) for number in range(len(samples.cells)))
+        ]
+        rng = random_generator(seed)
+        shares = [rng.dirichlet(np.ones(self.visits)) for _ in domains]
+        parts = [
+            np.split(domain, np.rint(np.cumsum(share)[:-1] * len(domain)).astype(int))
+            for domain, share in zip(domains, shares, strict=True)
+        ]
+        return np.concatenate(
+            [parts[number][visit] for visit in range(self.visits) for number in rng.permutation(len(domains)).tolist()]
+        )
