@@ -19,7 +19,7 @@ from tta_pipeline.benchmarks.protocols.setting_drivers import (
     WindowDriver,
 )
 from tta_pipeline.benchmarks.protocols.slow import Slow
-from tta_pipeline.benchmarks.protocols.stream_protocol import SampleOrder, Samples, StreamProtocol
+from tta_pipeline.benchmarks.protocols.stream_protocol import Partition, SampleOrder, Samples, StreamProtocol
 from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel, Seed
 
@@ -165,7 +165,9 @@ class Protocol(ConfigModel):
         asked = [name for name in DRIVERS if self._is_given(name)]
         usual = type(self).model_fields
         ways = [f"{name} {getattr(self, name)}" if usual[name].default else name for name in asked]
-        if self.stream.drives_itself and not all(DRIVERS[name].lets_others_drive for name in asked):
+        if SHIFTS[self.shift].drive is not StreamProtocol.drive and not all(
+            DRIVERS[name].lets_others_drive for name in asked
+        ):
             ways.append(f"shift {self.shift}")
         if len(ways) > 1:
             raise ValueError(f"found {' with '.join(ways)}; expected one of them")
@@ -216,7 +218,7 @@ class Protocol(ConfigModel):
         return recurring + shift + ending
 
     @property
-    def partitioned_by(self) -> Literal["cell", "severity", "nothing"]:
+    def partitioned_by(self) -> Partition:
         """The part of the benchmark that one stream covers: a cell, a severity, or everything."""
         return SHIFTS[self.shift].partitioned_by
 

@@ -302,8 +302,8 @@ class Evaluation(RecordedFacts):
     stream_order: Annotated[
         str,
         Column(
-            "Order of the samples in a segment, or in each cell of a dynamic stream: stored, shuffled, by_class, "
-            "dirichlet, listed or slow"
+            "Order of the samples in a segment, or in each cell of a dynamic stream, such as shuffled, as the "
+            "protocol names it"
         ),
     ]
     order_hash: Annotated[str, Column("sha256 of the samples' keys in stream order", shown=True)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tta_pipeline.benchmarks.protocols.stream_protocol import StreamProtocol, by_corruption, number_segments
+from tta_pipeline.benchmarks.protocols.stream_protocol import Partition, StreamProtocol, by_corruption, number_segments
 from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.domain.streams import Segment
 
@@ -49,7 +49,7 @@ class Gradual(_InTurn):
     """Each corruption while its severity rises and falls again (CoTTA: Wang et al. 2022, appendix)."""
 
     summary: ClassVar[str] = "each corruption by severities 1 to 5 and down to 1 (CoTTA, appendix)"
-    partitioned_by: ClassVar[Literal["cell", "severity", "nothing"]] = "nothing"
+    partitioned_by: ClassVar[Partition] = "nothing"
 
     def _of_a_visit(self, corruptions: Sequence[Sequence[Cell]]) -> Iterator[Cell]:
         for rising in corruptions:

@@ -1,15 +1,12 @@
 """Protocols whose streams have all corruptions of a severity in one segment, at once or in parts that come back."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from tta_pipeline.benchmarks.protocols.stream_protocol import SampleOrder, Samples, StreamProtocol, number_segments
-from tta_pipeline.domain.cells import Cell
+from tta_pipeline.benchmarks.protocols.stream_protocol import SampleOrder, Samples, StreamProtocol
 from tta_pipeline.domain.ordering import Indices, random_generator
-from tta_pipeline.domain.streams import Segment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,13 +16,9 @@ class Mixed(StreamProtocol):
     summary: ClassVar[str] = "all corruptions of a severity at once, shuffled (SAR)"
     usual_order: ClassVar[str] = "shuffled"
 
-    def segments(self, cells: Sequence[Cell], *, seed: int) -> tuple[Segment, ...]:  # noqa: ARG002 - it draws samples
-        """Return one segment with all cells."""
-        return number_segments([tuple(cells)])
-
 
 @dataclass(frozen=True, kw_only=True)
-class Dynamic(Mixed):
+class Dynamic(StreamProtocol):
     """All corruptions of a severity, each cut into parts of random lengths, which may be 0.
 
     The first parts of all cells come first, in an order drawn for them, then the second parts, and so on. The lengths
@@ -37,7 +30,6 @@ class Dynamic(Mixed):
     summary: ClassVar[str] = (
         "all corruptions of a severity, each in parts of random length that come back, in random order (DPCore)"
     )
-    usual_order: ClassVar[str] = "stored"
     takes_unknown: ClassVar[bool] = False
     visits: int
 

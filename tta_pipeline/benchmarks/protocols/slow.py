@@ -1,15 +1,12 @@
 """The protocol whose severity rises and falls sample by sample."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
-from tta_pipeline.benchmarks.protocols.stream_protocol import SampleOrder, Samples, StreamProtocol, number_segments
-from tta_pipeline.domain.cells import Cell
+from tta_pipeline.benchmarks.protocols.stream_protocol import Partition, SampleOrder, Samples, StreamProtocol
 from tta_pipeline.domain.ordering import Indices, permuted, random_generator
-from tta_pipeline.domain.streams import Segment
 from tta_pipeline.errors import StreamError
 
 
@@ -22,15 +19,11 @@ class Slow(StreamProtocol):
     """
 
     summary: ClassVar[str] = "each image once per corruption, while the severity rises and falls sample by sample"
-    partitioned_by: ClassVar[Literal["cell", "severity", "nothing"]] = "nothing"
+    partitioned_by: ClassVar[Partition] = "nothing"
     usual_order: ClassVar[str] = "slow"
     only_usual_because: ClassVar[str] = "the severities define the order"
     has_every_sample: ClassVar[bool] = False
     takes_unknown: ClassVar[bool] = False
-
-    def segments(self, cells: Sequence[Cell], *, seed: int) -> tuple[Segment, ...]:  # noqa: ARG002 - it draws samples
-        """Return one segment with all cells."""
-        return number_segments([tuple(cells)])
 
     def order(self, samples: Samples, within: SampleOrder, *, seed: int) -> Indices:  # noqa: ARG002 - there is no other
         """Return a sample of each image of each corruption; *seed* draws the images' order, and between severities.

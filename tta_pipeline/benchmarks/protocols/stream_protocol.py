@@ -15,6 +15,9 @@ from tta_pipeline.domain.streams import Segment
 if TYPE_CHECKING:
     from tta_pipeline.methods.method import Method
 
+Partition = Literal["cell", "severity", "nothing"]
+"""The part of a benchmark that one stream covers; nothing: everything."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
@@ -63,15 +66,15 @@ class SampleOrder(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamProtocol(ABC):
+class StreamProtocol:
     """A value of `Protocol.shift`, made with its settings: its fields are fields of `Protocol`.
 
-    By default the cells of a severity make a stream, in which the method gets each batch once.
+    By default a stream is one segment with all its cells, of which the method gets each batch once.
     """
 
     summary: ClassVar[str]
     """What the protocol is, for the reference, after its name and a colon."""
-    partitioned_by: ClassVar[Literal["cell", "severity", "nothing"]] = "severity"
+    partitioned_by: ClassVar[Partition] = "severity"
     """The part of the benchmark that one stream covers: a cell, a severity, or everything."""
     usual_order: ClassVar[str] = "stored"
     """Order of the samples where the file names none; one that is in no table is that of this protocol alone."""
@@ -81,12 +84,10 @@ class StreamProtocol(ABC):
     """Whether the stream has each sample of its cells."""
     takes_unknown: ClassVar[bool] = True
     """Whether unknown images can be anywhere among the known ones of their cell."""
-    drives_itself: ClassVar[bool] = False
-    """Whether `drive` is other than usual, and so excludes most drivers of other settings."""
 
-    @abstractmethod
-    def segments(self, cells: Sequence[Cell], *, seed: int) -> tuple[Segment, ...]:
+    def segments(self, cells: Sequence[Cell], *, seed: int) -> tuple[Segment, ...]:  # noqa: ARG002 - for subclasses
         """Return the segments of a stream of *cells*, which come corruption by corruption, as in the file."""
+        return number_segments([tuple(cells)])
 
     def order(self, samples: Samples, within: SampleOrder, *, seed: int) -> Indices:
         """Return the position of each of a segment's *samples* once, shape (N,); *within* is the order of the file."""
