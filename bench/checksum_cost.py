@@ -12,7 +12,7 @@ from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.loading.decode import decode_into
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stored_pixels import StoredPixels, adjacent_runs
-from tta_pipeline.loading.stream_order import order_among, stored_order
+from tta_pipeline.loading.stream_order import order_of, stored_order
 from tta_pipeline.shards.shard_set import ShardSet
 
 NUM_TURNS = 9
@@ -58,7 +58,7 @@ def checking_ratios(folder: Path, *, image_size: int, batch_size: int, num_threa
         cpu_s = dict.fromkeys(KINDS, 0.0)
         for number, part in enumerate(parts):
             for kind in KINDS if (turn + number) % 2 else KINDS[::-1]:
-                order = order_among(part, shard_set.index, stored_order)
+                order = order_of(shard_set.index, part)
                 cpu_s[kind] += _pass_s(replace(stream, order=order, open_pixels=kind))
         ratios.append(cpu_s[StoredPixels] / cpu_s[UncheckedPixels])
     return ratios[1:]  # the first turn warms up

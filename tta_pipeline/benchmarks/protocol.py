@@ -55,9 +55,13 @@ DRIVERS: Mapping[str, type[SettingDriver]] = {
 """Other ways to feed the method than that of the protocol, by the setting that asks for them."""
 _CORRELATED = "correlated"
 _AFTER_UPDATE = "_after_update"
-_VISITS = 3
 _OPEN = "_open"
 """Ending of the name of a protocol with unknown images."""
+
+
+def _first_line(kind: type) -> str:
+    line = (kind.__doc__ or "").partition("\n")[0]
+    return line[:1].lower() + line[1:]
 
 
 class Unknown(ConfigModel):
@@ -81,7 +85,7 @@ class Protocol(ConfigModel):
     shift: Literal[tuple(SHIFTS)] = Field(  # type: ignore[valid-type]
         default="reset_each_shift",
         description="Order of the cells, and resets of the method. "
-        + " ".join(f"{name}: {kind.summary}." for name, kind in SHIFTS.items()),
+        + " ".join(f"{name}: {_first_line(kind)}" for name, kind in SHIFTS.items()),
     )
     order: Literal[tuple(ORDERS)] = "stored"  # type: ignore[valid-type]
     """Order of samples in a cell, or in a whole mixed stream; by_class and dirichlet are correlated. listed: in the
@@ -99,7 +103,7 @@ class Protocol(ConfigModel):
     """Number of visits of a continual or gradual stream, 1 to 1,000: the stream is repeated without a reset (recurring
     TTA: Hoang et al. 2024, "Persistent test-time adaptation", with 20 visits). An order other than stored is drawn anew
     for each visit, as in the authors' code."""
-    visits: int = Field(default=_VISITS, ge=1, le=1000)
+    visits: int = Field(default=3, ge=1, le=1000)
     """Largest number of parts of each corruption in a dynamic stream, 1 to 1,000: 3 in the authors' code (Zhang et al.
     2025, "DPCore: dynamic prompt coreset for continual test-time adaptation")."""
     unknown: Unknown | None = None
@@ -165,9 +169,8 @@ class Protocol(ConfigModel):
         asked = [name for name in DRIVERS if self._is_given(name)]
         usual = type(self).model_fields
         ways = [f"{name} {getattr(self, name)}" if usual[name].default else name for name in asked]
-        if SHIFTS[self.shift].drive is not StreamProtocol.drive and not all(
-            DRIVERS[name].lets_others_drive for name in asked
-        ):
+        excluding = [name for name in asked if not DRIVERS[name].lets_others_drive]
+        if excluding and SHIFTS[self.shift].drive is not StreamProtocol.drive:
             ways.append(f"shift {self.shift}")
         if len(ways) > 1:
             raise ValueError(f"found {' with '.join(ways)}; expected one of them")

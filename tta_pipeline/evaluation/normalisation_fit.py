@@ -12,9 +12,10 @@ import torch
 from scipy.special import bdtr
 
 from tta_pipeline.evaluation.device.arithmetic import arithmetic
-from tta_pipeline.loading import stream_order, subset
+from tta_pipeline.loading import subset
 from tta_pipeline.loading.device import as_floats, move_to_device, pins_memory
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.stream_order import order_of
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.shards.shard_set import ShardSet
@@ -158,7 +159,7 @@ def check_normalisation(
     drawn = subset.draw_over_classes(index, limit, seed=seed)
     stream = Stream(
         shard_set=shard_set,
-        order=stream_order.order_among(drawn, index, stream_order.stored_order),
+        order=order_of(index, drawn),
         batch_size=_BATCH_SIZE,
         image_size=image_size,
         num_threads=num_threads,

@@ -12,9 +12,8 @@ from tta_pipeline.benchmarks.protocol import Subset
 from tta_pipeline.benchmarks.protocols.stream_protocol import Samples
 from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.loading import stream_order
 from tta_pipeline.loading.joined_sets import JoinedSets
-from tta_pipeline.loading.stream_order import StreamOrder
+from tta_pipeline.loading.stream_order import StreamOrder, order_of
 from tta_pipeline.loading.subset import (
     draw_long_tail,
     draw_positions,
@@ -136,7 +135,7 @@ def _order_samples(
     index = joined.index
     everything = np.concatenate([places + start for places, start in zip(positions, joined.starts, strict=False)])
     if experiment is None:
-        return stream_order.order_of(index, everything)
+        return order_of(index, everything)
     selected = SampleIndex(table=index.table.take(everything)) if len(everything) < len(index) else index
     listed = experiment.subset and experiment.subset.listed
     samples = Samples(
@@ -148,4 +147,4 @@ def _order_samples(
         listed_names=read_listed_names(listed.expanduser()) if listed else (),
     )
     found = experiment.protocol.order_samples(samples, name=experiment.stream_order, seed=seed)
-    return stream_order.order_of(index, everything[found])
+    return order_of(index, everything[found])

@@ -4,8 +4,7 @@ Every order ranks samples by a keyed hash of their names. So a cell gives the sa
 machine; the hash of the stream proves it.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -49,12 +48,6 @@ def unknown_among(known: StreamOrder, index: SampleIndex, unknown: Indices, *, s
     indices = np.empty(len(is_unknown), np.int64)
     indices[is_unknown], indices[~is_unknown] = permuted, known.indices
     return order_of(index, indices)
-
-
-def order_among(positions: Indices, index: SampleIndex, order: Callable[[SampleIndex], StreamOrder]) -> StreamOrder:
-    """Return *order* of only the samples at *positions*, shape (M,)."""
-    found = order(SampleIndex(table=index.table.take(positions)))
-    return replace(found, indices=positions[found.indices])
 
 
 def order_of(index: SampleIndex, indices: Indices) -> StreamOrder:

@@ -7,7 +7,6 @@ import numpy as np
 
 from tta_pipeline.domain.ordering import Indices, permuted
 from tta_pipeline.errors import StreamError
-from tta_pipeline.loading.stream_order import shuffled_order
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.identifiers import find_duplicates
@@ -21,7 +20,7 @@ def first_positions(index: SampleIndex, count: int) -> Indices:
 
 def draw_positions(index: SampleIndex, count: int, *, seed: int) -> Indices:
     """Return positions, in stored order, of *count* samples drawn with *seed*, or of all if there are fewer, (M,)."""
-    return np.sort(shuffled_order(index, seed=seed).indices[:count])
+    return np.sort(permuted(index.keys, seed=seed)[:count])
 
 
 def draw_long_tail(index: SampleIndex, imbalance: float, *, seed: int) -> Indices:
@@ -30,7 +29,7 @@ def draw_long_tail(index: SampleIndex, imbalance: float, *, seed: int) -> Indice
     Of K classes, the one that is drawn in place r from 0 keeps the share *imbalance* ** (-r / (K - 1)) of its samples,
     and at least one of them.
     """
-    drawn_order = shuffled_order(index, seed=seed).indices
+    drawn_order = permuted(index.keys, seed=seed)
     classes, numbers, sizes = np.unique(index.labels, return_inverse=True, return_counts=True)
     steps = np.arange(len(classes)) / max(1, len(classes) - 1)
     kept = np.empty(len(classes), np.int64)
@@ -46,7 +45,7 @@ def draw_over_classes(index: SampleIndex, count: int, *, seed: int) -> Indices:
     A class with too few samples leaves its share to the others. If there are fewer than *count* samples, all are
     returned. Positions are in stored order, shape (M,).
     """
-    drawn_order = shuffled_order(index, seed=seed).indices
+    drawn_order = permuted(index.keys, seed=seed)
     ranks = _ranks_in_class(index.labels[drawn_order])
     return np.sort(drawn_order[np.argsort(ranks, kind="stable")[:count]])
 

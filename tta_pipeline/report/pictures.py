@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from tta_pipeline.loading.reader import Stream
-from tta_pipeline.loading.stream_order import order_among, stored_order
+from tta_pipeline.loading.stream_order import order_of
 from tta_pipeline.report.tables import name_class
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.shard_set import ShardSet
@@ -64,7 +64,7 @@ def first_samples(folder: Path, row: Evaluation, *, image_size: int) -> Sequence
     classes, first = shard_set.manifest.classes, row.first_samples
     stream = Stream(
         shard_set=shard_set,
-        order=order_among(np.array(first.positions, np.int64), shard_set.index, stored_order),
+        order=order_of(shard_set.index, np.array(first.positions, np.int64)),
         batch_size=len(first.predictions),
         image_size=image_size,
         num_threads=1,

@@ -30,9 +30,8 @@ class _InTurn(StreamProtocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Continual(_InTurn):
-    """All corruptions of a severity in turn (CoTTA: Wang et al. 2022), and clean images where they are asked for."""
+    """All corruptions of a severity in turn, without notice of the shifts (CoTTA)."""
 
-    summary: ClassVar[str] = "all corruptions of a severity in turn, without notice of the shifts (CoTTA)"
     clean: Literal["never", "at_end", "after_each"]
 
     def _of_a_visit(self, corruptions: Sequence[Sequence[Cell]]) -> Iterator[Cell]:
@@ -46,9 +45,8 @@ class Continual(_InTurn):
 
 @dataclass(frozen=True, kw_only=True)
 class Gradual(_InTurn):
-    """Each corruption while its severity rises and falls again (CoTTA: Wang et al. 2022, appendix)."""
+    """Each corruption by severities 1 to 5 and down to 1 (CoTTA, appendix)."""
 
-    summary: ClassVar[str] = "each corruption by severities 1 to 5 and down to 1 (CoTTA, appendix)"
     partitioned_by: ClassVar[Partition] = "nothing"
 
     def _of_a_visit(self, corruptions: Sequence[Sequence[Cell]]) -> Iterator[Cell]:

@@ -11,25 +11,21 @@ from tta_pipeline.domain.ordering import Indices, random_generator
 
 @dataclass(frozen=True, kw_only=True)
 class Mixed(StreamProtocol):
-    """All corruptions of a severity at once, as one set of samples (SAR: Niu et al. 2023)."""
+    """All corruptions of a severity at once, shuffled (SAR)."""
 
-    summary: ClassVar[str] = "all corruptions of a severity at once, shuffled (SAR)"
     usual_order: ClassVar[str] = "shuffled"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dynamic(StreamProtocol):
-    """All corruptions of a severity, each cut into parts of random lengths, which may be 0.
+    """All corruptions of a severity, each in parts of random length that come back, in random order (DPCore).
 
-    The first parts of all cells come first, in an order drawn for them, then the second parts, and so on. The lengths
-    of a cell's parts are its share of a draw that is uniform over all cuts. This is CDC ("continual dynamic change") as
-    in the code of Zhang et al. 2025, "DPCore: dynamic prompt coreset for continual test-time adaptation", which cuts at
-    whole batches.
+    The first parts of all cells come first, in an order drawn for them, then the second parts, and so on; a part may be
+    empty. The lengths of a cell's parts are its share of a draw that is uniform over all cuts. This is CDC ("continual
+    dynamic change") as in the code of Zhang et al. 2025, "DPCore: dynamic prompt coreset for continual test-time
+    adaptation", which cuts at whole batches.
     """
 
-    summary: ClassVar[str] = (
-        "all corruptions of a severity, each in parts of random length that come back, in random order (DPCore)"
-    )
     takes_unknown: ClassVar[bool] = False
     visits: int
 

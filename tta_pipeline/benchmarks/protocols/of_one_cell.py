@@ -14,17 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ResetEachShift(StreamProtocol):
-    """Each cell from the source model (Tent: Wang et al. 2021; EATA; SAR)."""
+    """Reset to the source model before each cell (Tent, EATA, SAR)."""
 
-    summary: ClassVar[str] = "reset to the source model before each cell (Tent, EATA, SAR)"
     partitioned_by: ClassVar[Partition] = "cell"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Episodic(ResetEachShift):
-    """Each batch from the source model (MEMO: Zhang et al. 2022, section 3)."""
-
-    summary: ClassVar[str] = "reset before each batch (MEMO)"
+    """Reset before each batch (MEMO)."""
 
     def drive(self, method: "Method") -> ProtocolDriver:
         """Return a driver that resets *method* before each batch."""
@@ -32,7 +29,7 @@ class Episodic(ResetEachShift):
 
 
 class EpisodicDriver(ProtocolDriver):
-    """Driver that starts each batch from the source model."""
+    """Driver that starts each batch from the source model (MEMO: Zhang et al. 2022, section 3)."""
 
     def predict(self, images: "torch.Tensor") -> "torch.Tensor":
         """Return logits (B, K)."""

@@ -12,13 +12,12 @@ from tta_pipeline.errors import StreamError
 
 @dataclass(frozen=True, kw_only=True)
 class Slow(StreamProtocol):
-    """Each image of each corruption once, while the severity rises to the highest and falls again.
+    """Each image once per corruption, while the severity rises and falls sample by sample.
 
     As in CCC (Press et al. 2023, "RDumb", section 3), neighbours differ little: between two severities, the stream
     mixes both in shifting proportions. The severities are existing cells, so no image is generated.
     """
 
-    summary: ClassVar[str] = "each image once per corruption, while the severity rises and falls sample by sample"
     partitioned_by: ClassVar[Partition] = "nothing"
     usual_order: ClassVar[str] = "slow"
     only_usual_because: ClassVar[str] = "the severities define the order"

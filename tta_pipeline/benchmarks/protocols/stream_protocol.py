@@ -69,11 +69,10 @@ class SampleOrder(ABC):
 class StreamProtocol:
     """A value of `Protocol.shift`, made with its settings: its fields are fields of `Protocol`.
 
-    By default a stream is one segment with all its cells, of which the method gets each batch once.
+    By default a stream is one segment with all its cells, of which the method gets each batch once. The first line of
+    the docstring is what the reference says of the value.
     """
 
-    summary: ClassVar[str]
-    """What the protocol is, for the reference, after its name and a colon."""
     partitioned_by: ClassVar[Partition] = "severity"
     """The part of the benchmark that one stream covers: a cell, a severity, or everything."""
     usual_order: ClassVar[str] = "stored"

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.loading.reader import Stream
-from tta_pipeline.loading.stream_order import order_among, stored_order
+from tta_pipeline.loading.stream_order import order_of
 from tta_pipeline.report.pages.cells import CellResults, find_most_disputed, largest_comparable_group
 from tta_pipeline.report.pages.collected_results import MAX_PHOTOGRAPHS, TILE, Photograph
 from tta_pipeline.report.tables import name_class
@@ -33,7 +33,7 @@ def write_photographs(results: CellResults, path: Path, *, image_size: int) -> S
     try:
         stream = Stream(
             shard_set=shard_set,
-            order=order_among(positions, index, stored_order),
+            order=order_of(index, positions),
             batch_size=len(positions),
             image_size=image_size,
             num_threads=1,
