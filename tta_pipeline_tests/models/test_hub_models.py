@@ -15,8 +15,8 @@ from safetensors.torch import save
 import tta_pipeline as tta
 from tta_pipeline.benchmarks.model_specs import HubModel
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.extras.training.initial_network import load_network
 from tta_pipeline.models.model_kind import ModelContext, kind_of
-from tta_pipeline.models.networks import load_network
 
 timm = pytest.importorskip("timm")
 

@@ -10,8 +10,8 @@ from torchvision.models import shufflenet_v2_x0_5, squeezenet1_1
 
 from tta_pipeline.benchmarks.model_specs import CheckpointModel, SmallNetwork, TorchvisionModel
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.extras.training.initial_network import load_network
 from tta_pipeline.models.model_kind import kind_of
-from tta_pipeline.models.networks import load_network
 
 SMALL = SmallNetwork(kind="small", width=4)
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
