@@ -2,11 +2,10 @@
 
 from tta_pipeline.benchmarks.model_specs import CheckpointModel, TimmModel
 from tta_pipeline.models.architecture import Architecture, NetworkWeights
-from tta_pipeline.models.fitting import require_fitting
+from tta_pipeline.models.fitting import read_fitting_weights
 from tta_pipeline.models.libraries import library_architecture
 from tta_pipeline.models.model_kind import NetworkKind, OwnTransform
 from tta_pipeline.models.timm_models import Timm
-from tta_pipeline.models.weights import read_state
 
 
 class Checkpoint(NetworkKind[CheckpointModel]):
@@ -22,14 +21,10 @@ class Checkpoint(NetworkKind[CheckpointModel]):
 
     def weights(self, num_classes: int | None) -> NetworkWeights:
         """Return the weights in the file, checked to fit the network."""
-        spec, path = self.section, self.section.path.expanduser()
-        state = require_fitting(
-            self.architecture(), read_state(path, spec.sha256, key=spec.state), num_classes=num_classes,
-            what=f"{path} does not", advice=": correct `architecture` or `path`",
-        )  # fmt: skip
-        return NetworkWeights(
-            state=state, num_classes=num_classes or 0, mean=spec.mean, std=spec.std, origin=path.name,
-            sha256=spec.sha256, key=spec.state,
+        spec = self.section
+        return read_fitting_weights(
+            self.architecture(), spec.path, sha256=spec.sha256, key=spec.state, mean=spec.mean, std=spec.std,
+            num_classes=num_classes, fields="`architecture` or `path`",
         )  # fmt: skip
 
     def own_transforms(self) -> tuple[OwnTransform, ...]:

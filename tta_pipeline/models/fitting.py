@@ -1,12 +1,14 @@
-"""Check that weights fit a network, and explain why they do not."""
+"""Check that weights fit a network, those of a file too, and explain why they do not."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from tta_pipeline.errors import ClassCountError, EvaluationError
-from tta_pipeline.models.architecture import Architecture
+from tta_pipeline.models.architecture import Architecture, NetworkWeights
+from tta_pipeline.models.weights import read_state
 from tta_pipeline.util.plurals import count_of
 
 PLACEHOLDER_CLASSES = 7919
@@ -47,6 +49,42 @@ def require_fitting(
         is_only_head = len(misfits) == 1 and {*_misshapen(network, renamed)} == head_shapes(architecture).keys()
         raise (ClassCountError if is_only_head else EvaluationError)("\n  ".join(lines))
     return renamed
+
+
+def read_fitting_weights(
+    architecture: Architecture,
+    path: Path,
+    *,
+    sha256: str,
+    key: str | None,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    num_classes: int | None,
+    fields: str,
+) -> NetworkWeights:
+    """Return the weights in a user's file, checked to fit *architecture*.
+
+    Args:
+        architecture: The network.
+        path: The file; `~` is the home of the user.
+        sha256: Hash that it must have.
+        key: Key of the state dict in it; None: the only one under a usual key.
+        mean: Mean of each channel of the images that the network saw in training, in [0, 1].
+        std: Their standard deviation.
+        num_classes: Number of outputs that the weights must have; None: any number.
+        fields: Fields of the benchmark file that a user corrects if the weights do not fit, such as `path`.
+
+    Raises:
+        EvaluationError: see `read_state` and `require_fitting`.
+    """
+    own = path.expanduser()
+    state = require_fitting(
+        architecture, read_state(own, sha256, key=key), num_classes=num_classes, what=f"{own} does not",
+        advice=f": correct {fields}",
+    )  # fmt: skip
+    return NetworkWeights(
+        state=state, num_classes=num_classes or 0, mean=mean, std=std, origin=own.name, sha256=sha256, key=key
+    )
 
 
 def _strip_wrappers(state: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -11,11 +11,10 @@ from tta_pipeline.benchmarks.model_specs import PythonModel
 from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.errors import EvaluationError, ShardError
 from tta_pipeline.models.architecture import Architecture, NetworkWeights
-from tta_pipeline.models.fitting import PLACEHOLDER_CLASSES, make_without_storage, require_fitting
+from tta_pipeline.models.fitting import PLACEHOLDER_CLASSES, make_without_storage, read_fitting_weights
 from tta_pipeline.models.loaded_model import IMAGENET_MEAN, IMAGENET_STD, LoadedModel
 from tta_pipeline.models.model_kind import NetworkKind
 from tta_pipeline.models.try_network import require_outputs
-from tta_pipeline.models.weights import read_state
 from tta_pipeline.results.reader_notes import UNTRAINED
 from tta_pipeline.util.own_code import describe_raised, place_of
 from tta_pipeline.util.source_code import source_sha256
@@ -57,14 +56,9 @@ class Python(NetworkKind[PythonModel]):
             )
         assert spec.mean is not None
         assert spec.std is not None
-        path = spec.weights_file.expanduser()
-        state = require_fitting(
-            self.architecture(), read_state(path, spec.sha256, key=spec.state), num_classes=num_classes,
-            what=f"{path} does not", advice=": correct `factory`, `arguments` or `weights`",
-        )  # fmt: skip
-        return NetworkWeights(
-            state=state, num_classes=num_classes or 0, mean=spec.mean, std=spec.std, origin=path.name,
-            sha256=spec.sha256, key=spec.state,
+        return read_fitting_weights(
+            self.architecture(), spec.weights_file, sha256=spec.sha256, key=spec.state, mean=spec.mean, std=spec.std,
+            num_classes=num_classes, fields="`factory`, `arguments` or `weights`",
         )  # fmt: skip
 
     def load_all(self, name: str, *, num_classes: int, image_size: int | None = None) -> LoadedModel:

@@ -138,16 +138,6 @@ def write_atomically(path: Path, data: bytes) -> None:
     fsync_path(path.parent)
 
 
-def copy_atomically(origin: Path, target: Path) -> None:
-    """Copy the file *origin* to *target* piece by piece, as atomically as `write_atomically`.
-
-    Raises:
-        OSError: *origin* cannot be read, or *target* cannot be written.
-    """
-    with origin.open("rb") as read, written_file(target) as beside, beside.open("wb") as out:
-        shutil.copyfileobj(read, out)
-
-
 @contextlib.contextmanager
 def written_file(path: Path) -> Iterator[Path]:
     """Yield a path beside *path* to write to; it replaces *path* when the block ends without an exception."""

@@ -184,14 +184,16 @@ def _count(
     """
     concerned: dict[str, Plan] = {}
     refused: dict[str, str] = {}
+    timed_again = touched or set()
     for file in listing.plans:
         is_other = touched is None or file in other_plans
         try:
             data = (data_root / file).read_bytes()
-            if is_other or _may_ask_for(data, touched or ()):
-                plan = Plan.parse(data_root / file, data)
-                if is_other or not (touched or set()).isdisjoint(_asked(plan)):
-                    concerned[file] = plan
+            if not (is_other or _may_ask_for(data, timed_again)):
+                continue
+            plan = Plan.parse(data_root / file, data)
+            if is_other or not timed_again.isdisjoint(_asked(plan)):
+                concerned[file] = plan
         except (RecordError, OSError) as error:
             refused[file] = str(error)
     columns = "benchmark, shift_set, experiment, source"
@@ -217,7 +219,7 @@ def _count(
         )  # fmt: skip
     for file, reason in refused.items():
         connection.execute("INSERT INTO set_aside VALUES (?, ?, ?)", [file, (data_root / file).stat().st_size, reason])
-    count_results(connection, concerned, stored, timed_again=touched or ())
+    count_results(connection, concerned, stored, timed_again=timed_again)
 
 
 _FEW = 100
