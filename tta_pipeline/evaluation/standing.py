@@ -97,25 +97,16 @@ def standings(
         problems: Why results with these fingerprints cannot be used.
     """
     for number, (segment, present) in enumerate(zip(plan.segments, fingerprints, strict=True)):
-        is_finished = number < len(chain)
-        is_first_left = number == len(chain)
-        stored = chain[number] if is_finished else None
-        if is_first_left:
+        stored, problem = None, ""
+        if number < len(chain):
+            stored = chain[number]
+        elif number == len(chain):
             others = {each.sha256 for each in fingerprints} - {present.sha256}
-            stored = _nearest(experiment, plan, number, present, others)
+            stored, problem = _nearest(experiment, plan, number, present, others), "; ".join(problems)
+        else:
+            problem = f"it follows {plan.segments[len(chain)].cells[0].key}, which is evaluated first"
         yield Standing(
-            plan=plan,
-            segment=segment,
-            present=present,
-            stored=stored,
-            is_finished=is_finished,
-            problem=(
-                "; ".join(problems)
-                if is_first_left
-                else ""
-                if is_finished
-                else f"it follows {plan.segments[len(chain)].cells[0].key}, which is evaluated first"
-            ),
+            plan=plan, segment=segment, present=present, stored=stored, is_finished=number < len(chain), problem=problem
         )
 
 
