@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment, expand_protocols
+from tta_pipeline.benchmarks.file_context import FileContext
 from tta_pipeline.benchmarks.matrix import Matrix, as_list
 from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings
-from tta_pipeline.benchmarks.tuning_settings import Tuning, grid_problems
+from tta_pipeline.benchmarks.tuning_settings import Tuning
 from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.shifts.shift_set_files import find_shift_set, shipped_set_names
+from tta_pipeline.data.shifts.shift_set_files import shift_set_of_file
 from tta_pipeline.data.sources.kinds import AnySource
 from tta_pipeline.domain.cells import TRAIN, Cell, grid_of_cells
-from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.config_model import ConfigModel, Name
 from tta_pipeline.util.identifiers import BENCHMARK_NAME_PATTERN, name_problem
 from tta_pipeline.util.nearest_names import name_choices
@@ -73,7 +73,7 @@ class Benchmark(ConfigModel):
     def _with_shift_set(cls, value: Any, info: ValidationInfo) -> Any:
         if not isinstance(value, dict):
             return value
-        shift_set = _find_shift_set(value, folder=Path((info.context or {}).get("folder", ".")))
+        shift_set = shift_set_of_file(value, folder=Path((info.context or {}).get("folder", ".")))
         defaults: dict[str, object] = {"corruptions": shift_set.in_mean, "severities": shift_set.cell_severities}
         if shift_set.classes:
             defaults["class_map"] = shift_set.classes
@@ -120,99 +120,49 @@ class Benchmark(ConfigModel):
         return self
 
     def _problems(self) -> Iterator[str]:
-        if problem := name_problem(self.file):
-            yield f"{problem}: rename the file"
-        yield from self.source.problems(self.cells, self.shift_set)
+        file = self._context()
         yield from self._name_problems()
+        yield from self.source.problems(self.cells, self.shift_set)
         for name, experiment in self.experiments.items():
-            if experiment.model not in self.models:
-                choices = name_choices(experiment.model, self.models, listed_in="the section models")
-                yield f"experiments.{name}.model is {experiment.model!r}; expected one of {choices}"
-            yield from self._experiment_problems(name, experiment)
-            yield from self._tuning_problems(name, experiment)
-        if self.trained_models and not self.has_train:
-            name = next(iter(self.trained_models))
-            yield f"models.{name}.kind is 'trained' and there are no training images; expected source.train"
-        elif self.trained_models:
-            yield from self._training_loader_problems()
+            yield from experiment.problems(name, file)
+            if name in self.tuning:
+                yield from self.tuning[name].problems(name, experiment, file)
+        for name, model in self.models.items():
+            yield from model.problems(name, file)
         if self.tuning and not self.held_out and not self.is_one_of_several:
-            yield f"tuning is given, but {self.no_held_out_message}"
+            yield f"tuning is given, but {self.why_none_held_out}"
         yield from self._shard_problems()
 
     def _name_problems(self) -> Iterator[str]:
-        for field in ("models", "experiments"):
-            names = Counter(name.lower() for name in getattr(self, field))
-            alike = [name for name in getattr(self, field) if names[name.lower()] > 1]
-            if alike:
-                yield f"{field} {', '.join(alike)} differ only in case; expected names that differ on any file system"
+        if problem := name_problem(self.file):
+            yield f"{problem}: rename the file"
+        yield from _names_alike("models", self.models)
+        yield from _names_alike("experiments", self.experiments)
         for name in self.experiments:
             if f"{name}_checks" in self.experiments:
                 yield f"experiments {name} and {name}_checks; expected another name, since {name} has checks so named"
 
-    def _experiment_problems(self, name: str, experiment: Experiment) -> Iterator[str]:
-        unknown = set(experiment.severities or ()) - set(self.severities)
-        # In a file with several sets, a set without severities is evaluated whole.
-        is_whole = self.is_one_of_several and not self.shift_set.severities
-        if (unknown and not is_whole) or experiment.severities == ():
-            yield (
-                f"experiments.{name}.severities is {list(experiment.severities or ())}; expected some of "
-                f"{list(self.severities)}"
-            )
-        if experiment.protocol.clean != "never" and not self.has_clean:
-            yield f"experiments.{name}.protocol.clean needs clean images; expected source.clean"
-        if experiment.protocol.unknown is not None and experiment.protocol.unknown.source == self.name:
-            yield f"experiments.{name}.protocol.unknown.source is {self.name}; expected another benchmark's name"
-        if experiment.entry.source_data == "required" and not self.has_clean:
-            other = experiment.entry.without_source_data
-            advice = f", or method {other}, which {experiment.method} is without them" if other else ""
-            yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean{advice}"
-
-    def _tuning_problems(self, name: str, experiment: Experiment) -> Iterator[str]:
-        tuned_as = experiment.tuned_as(name)
-        if tuned_as is not None and (tuned_as not in self.tuning or not self.held_out):
-            known = name_choices(tuned_as, self.tuning, listed_in="the section tuning")
-            known = known if self.tuning else "none, since there is no section tuning"
-            expected = self.no_held_out_message if tuned_as in self.tuning else f"expected one of {known}"
-            yield f"experiments.{name}.tuned is {experiment.tuned!r}; {expected}"
-        elif (other := self.experiments.get(tuned_as or name, experiment)).method != experiment.method:
-            yield (
-                f"experiments.{name}.tuned is {tuned_as}, an experiment with method {other.method}; expected one with "
-                f"method {experiment.method}"
-            )
-        if name not in self.tuning or not self.held_out:  # of several sets, some may have none
-            return
-        tuning = self.tuning[name]
-        if unknown := sorted(set(tuning.severities or ()) - set(self.severities)):
-            yield f"tuning.{name}.severities has {unknown}; expected some of {list(self.severities)}"
-        for problem in grid_problems(tuning.grid, experiment):
-            yield f"tuning.{name}.grid: {problem}"
-
-    def _training_loader_problems(self) -> Iterator[str]:
-        """Yield why the loader of a model's training cannot read the images of the other loaders."""
-        for name, model in self.trained_models.items():
-            found = f"models.{name}.loader is {model.loader}"
-            if model.loader == "webdataset" and self.source.is_remote:
-                yield f"{found}, but source.root is a URL; expected loader indexed, or local shards: download them"
-            if model.loader != "imagefolder":
-                continue
-            if not self.source.has_loose_train:
-                yield (
-                    f"{found}, but source.train has no loose file for every image; expected loader indexed or "
-                    "webdataset, or training images unpacked into a folder of class folders"
-                )
-            elif self.shards is not None and self.shard_settings_of(TRAIN).changes_images:
-                yield (
-                    f"{found}, but train_shards changes the images (format, resize, center_crop or function); expected "
-                    "loader indexed or webdataset, since the loose files have other pixels"
-                )
-
     def _shard_problems(self) -> Iterator[str]:
-        if self.shards is None and not self.has_shards:
+        if self.shards is None and not self.source.has_shards:
             yield "shards is missing"
-        if self.shards is not None and self.has_shards:
+        if self.shards is not None and self.source.has_shards:
             yield "shards is given, but source.kind is 'shards', and these exist; expected no section shards"
-        if self.train_shards is not None and (self.has_shards or not self.has_train):
+        if self.train_shards is not None and (self.source.has_shards or not self.source.has_train):
             yield "train_shards is given, but there are no training images to write as shards; expected source.train"
+
+    def _context(self) -> FileContext:
+        return FileContext(
+            benchmark=self.name,
+            source=self.source,
+            severities=self.severities,
+            is_evaluated_whole=self.is_one_of_several and not self.shift_set.severities,
+            train_shards=self.shard_settings_of(TRAIN) if self.shards else None,
+            models=self.models,
+            methods={name: experiment.method for name, experiment in self.experiments.items()},
+            tunings=self.tuning,
+            held_out=self.held_out,
+            why_none_held_out=self.why_none_held_out,
+        )
 
     @property
     def file_sha256(self) -> str:
@@ -260,8 +210,8 @@ class Benchmark(ConfigModel):
         return grid_of_cells(self.held_out, self.severities)
 
     @property
-    def no_held_out_message(self) -> str:
-        """Message that says why no shift is held out, and what the user can do."""
+    def why_none_held_out(self) -> str:
+        """Why no shift is held out, where none is, and what the user can do."""
         if self.shift_set.held_out:
             return (
                 f"{self.name} reports all shifts that {self.shift_set.name} holds out, "
@@ -359,24 +309,8 @@ class Benchmark(ConfigModel):
         return f"source_model/{model}" if len(self.trained_models) > 1 else "source_model"
 
 
-def _find_shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:
-    """Return the shift set that *content*, the fields of a benchmark file in *folder*, names or defines."""
-    named = content.get("shift_set", "imagenet_c")
-    if "custom" in content:
-        if "shift_set" in content:
-            raise ValueError("found shift_set and custom; expected one of them")
-        if not isinstance(content["custom"], dict) or "name" in content["custom"]:
-            raise ValueError("custom is no section of a set, or has a name; expected {names: [dusk], severities: [1]}")
-        name = str(content.get("name", "")).rpartition("/")[2]
-        if name in shipped_set_names():
-            raise ValueError(
-                f"custom would be called {name}, the name of a set that comes with the project; expected another name "
-                "of the file or of the set, or results on different sets would have the same name"
-            )
-        named = {**content["custom"], "name": name}
-    if not isinstance(named, str):
-        return ShiftSet.model_validate(named)
-    try:
-        return find_shift_set(named, folder)
-    except BenchmarkFileError as error:
-        raise ValueError(str(error)) from None
+def _names_alike(field: str, names: Collection[str]) -> Iterator[str]:
+    """Yield a sentence if some of *names*, those of the section *field*, would be one name on some file systems."""
+    counts = Counter(name.lower() for name in names)
+    if alike := [name for name in names if counts[name.lower()] > 1]:
+        yield f"{field} {', '.join(alike)} differ only in case; expected names that differ on any file system"

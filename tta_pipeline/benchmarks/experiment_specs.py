@@ -1,14 +1,16 @@
 """The experiments in a benchmark file: each has a model, a method and a protocol."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from tta_pipeline.benchmarks.file_context import FileContext
 from tta_pipeline.benchmarks.protocol import ORDERS, Protocol, Subset
 from tta_pipeline.methods.catalogue import find_method
 from tta_pipeline.methods.entry import PRESETS, Hyperparameters, MethodEntry
 from tta_pipeline.util.config_model import MAX_BATCH_SIZE, ConfigModel, Name, Seed
+from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.short_lists import short_repr
 from tta_pipeline.util.validation_errors import mistakes
 
@@ -122,6 +124,34 @@ class Experiment(ConfigModel):
                 f"method is {self.method!r}, and its entry raised {error!r}; expected a working MethodEntry: correct it"
             ) from error
         return self
+
+    def problems(self, name: str, file: FileContext) -> Iterator[str]:
+        """Yield a sentence for each problem of this experiment, called *name*, with the other sections of *file*."""
+        field = f"experiments.{name}"
+        if self.model not in file.models:
+            choices = name_choices(self.model, file.models, listed_in="the section models")
+            yield f"{field}.model is {self.model!r}; expected one of {choices}"
+        unknown = set(self.severities or ()) - set(file.severities)
+        if (unknown and not file.is_evaluated_whole) or self.severities == ():
+            yield (f"{field}.severities is {list(self.severities or ())}; expected some of {list(file.severities)}")
+        yield from self.protocol.problems(f"{field}.protocol", file)
+        if self.entry.source_data == "required" and not file.source.has_clean:
+            other = self.entry.without_source_data
+            advice = f", or method {other}, which {self.method} is without them" if other else ""
+            yield f"{field}.method {self.method} needs clean images; expected source.clean{advice}"
+        yield from self._tuned_problems(name, file)
+
+    def _tuned_problems(self, name: str, file: FileContext) -> Iterator[str]:
+        field, tuned_as = f"experiments.{name}.tuned", self.tuned_as(name)
+        if tuned_as is None:
+            return
+        if tuned_as not in file.tunings:
+            known = name_choices(tuned_as, file.tunings, listed_in="the section tuning") if file.tunings else ""
+            yield f"{field} is {self.tuned!r}; expected one of {known or 'none, since there is no section tuning'}"
+        elif not file.held_out:
+            yield f"{field} is {self.tuned!r}; {file.why_none_held_out}"
+        elif (method := file.methods.get(tuned_as, self.method)) != self.method:
+            yield f"{field} is {tuned_as}, an experiment with method {method}; expected one with method {self.method}"
 
     @property
     def all_seeds(self) -> tuple[int, ...]:

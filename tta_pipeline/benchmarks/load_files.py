@@ -320,7 +320,7 @@ def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
         BenchmarkFileError: `sets` is not a mapping of sections, or a field is in the wrong place.
     """
     expanded, origins = _expand_matrices(path, content)
-    content = _with_custom(expanded)
+    content = dict(expanded)
     if "sets" not in content:
         yield _Part(path=path, file=path.stem, name=None, content=content, origins=origins)
         return
@@ -330,7 +330,7 @@ def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
             f"{path}: sets is {short_repr(sets)}; expected a section for each shift set, such as "
             "imagenet_r: {source: ...}"
         )
-    for name, section in ((name, _with_custom(section)) for name, section in sets.items()):
+    for name, section in sets.items():
         if not is_benchmark_name(str(name)):
             raise BenchmarkFileError(f"{path}: sets has {short_repr(name)}; expected letters, digits and single _")
         if odd := sorted(set(section) - _SET_FIELDS):
@@ -340,11 +340,6 @@ def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
             raise BenchmarkFileError(f"{path}: found {', '.join(twice)} beside sets; expected it in each of the sets")
         of_a_set = section if "custom" in section else {**section, "shift_set": name}
         yield _Part(path=path, file=path.stem, name=name, content={**shared, **of_a_set}, origins=origins)
-
-
-def _with_custom(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *section* with a shift set of one's own as `custom`; files of before say `own`."""
-    return {("custom" if name == "own" and "custom" not in section else name): each for name, each in section.items()}
 
 
 def _expand_matrices(path: Path, content: dict[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, str]]:

@@ -5,11 +5,13 @@ of the unions, and write its module in `models/`.
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
+from tta_pipeline.benchmarks.file_context import FileContext
 from tta_pipeline.benchmarks.training_recipe import Recipe
 from tta_pipeline.benchmarks.user_functions import find_function_file
 from tta_pipeline.util.config_model import ConfigModel, Name
@@ -55,6 +57,11 @@ class ModelSection(ConfigModel):
         """Return the section with the texts *templates* of a shift set, if its model reads texts."""
         del templates
         return self
+
+    def problems(self, name: str, file: FileContext) -> Iterator[str]:
+        """Yield a sentence for each problem of this model, called *name*, with the other sections of *file*."""
+        del name, file
+        yield from ()
 
 
 class NetworkSection(ModelSection):
@@ -387,6 +394,27 @@ class TrainedModel(Recipe, ModelSection):
         if self.fine_tune and not self.network.has_weights:
             raise ValueError("found fine_tune with the small network, which has no weights; expected another network")
         return self
+
+    def problems(self, name: str, file: FileContext) -> Iterator[str]:
+        """Yield why the model cannot be trained on the training images of *file*."""
+        if not file.source.has_train:
+            yield f"models.{name}.kind is 'trained' and there are no training images; expected source.train"
+            return
+        found = f"models.{name}.loader is {self.loader}"
+        if self.loader == "webdataset" and file.source.is_remote:
+            yield f"{found}, but source.root is a URL; expected loader indexed, or local shards: download them"
+        if self.loader != "imagefolder":
+            return
+        if not file.source.has_loose_train:
+            yield (
+                f"{found}, but source.train has no loose file for every image; expected loader indexed or webdataset, "
+                "or training images unpacked into a folder of class folders"
+            )
+        elif file.train_shards is not None and file.train_shards.changes_images:
+            yield (
+                f"{found}, but train_shards changes the images (format, resize, center_crop or function); expected "
+                "loader indexed or webdataset, since the loose files have other pixels"
+            )
 
     @property
     def training(self) -> "TrainedModel":

@@ -1,12 +1,13 @@
 """Protocols: how a stream is made of cells, and which samples it has. Papers differ more in this than in methods."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
+from tta_pipeline.benchmarks.file_context import FileContext
 from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver, SettingDriver, SourceModel
 from tta_pipeline.benchmarks.protocols.in_turn import Continual, Gradual
 from tta_pipeline.benchmarks.protocols.mixed import Dynamic, Mixed
@@ -180,6 +181,13 @@ class Protocol(ConfigModel):
                 "anywhere among the known ones of their cell"
             )
         return self
+
+    def problems(self, field: str, file: FileContext) -> Iterator[str]:
+        """Yield a sentence for each problem of this protocol, in *field*, with the other sections of *file*."""
+        if self.clean != "never" and not file.source.has_clean:
+            yield f"{field}.clean needs clean images; expected source.clean"
+        if self.unknown is not None and self.unknown.source == file.benchmark:
+            yield f"{field}.unknown.source is {file.benchmark}; expected another benchmark's name"
 
     def _is_given(self, setting: str) -> bool:
         return bool(getattr(self, setting) != type(self).model_fields[setting].default)

@@ -1,17 +1,16 @@
 """The search for an experiment's hyperparameters, on shifts that the benchmark does not report."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
+from tta_pipeline.benchmarks.experiment_specs import Experiment
+from tta_pipeline.benchmarks.file_context import FileContext
 from tta_pipeline.benchmarks.protocol import Subset
 from tta_pipeline.results.tuning_criteria import CRITERIA_NAMES, DEFAULT_CRITERION, CriterionName
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.validation_errors import mistakes
-
-if TYPE_CHECKING:
-    from tta_pipeline.benchmarks.experiment_specs import Experiment
 
 HyperparameterValue = bool | int | float | str
 """A value of a hyperparameter in a file or on a command line."""
@@ -55,8 +54,17 @@ class Tuning(ConfigModel):
                 raise ValueError(f"found {name} with {list(values)}; expected at least one value, each once")
         return found
 
+    def problems(self, name: str, experiment: Experiment, file: FileContext) -> Iterator[str]:
+        """Yield a sentence for each problem with the *experiment* called *name*, or with other sections of *file*."""
+        if not file.held_out:  # of several sets, some may have none
+            return
+        if unknown := sorted(set(self.severities or ()) - set(file.severities)):
+            yield f"tuning.{name}.severities has {unknown}; expected some of {list(file.severities)}"
+        for problem in grid_problems(self.grid, experiment):
+            yield f"tuning.{name}.grid: {problem}"
 
-def grid_problems(grid: dict[str, tuple[HyperparameterValue, ...]], experiment: "Experiment") -> Iterator[str]:
+
+def grid_problems(grid: dict[str, tuple[HyperparameterValue, ...]], experiment: Experiment) -> Iterator[str]:
     """Yield a sentence for each value in *grid* that no hyperparameter of *experiment* can have."""
     for name, values in grid.items():
         for value in values:

@@ -70,11 +70,10 @@ def test_a_set_without_severities_has_cells_of_severity_0(tmp_path: Path):
     assert ("mine", (Cell(corruption="sketch", severity=0),)) == (found.shift_set.name, found.cells)
 
 
-@pytest.mark.parametrize("word", ["custom", "own"])
-def test_a_set_of_ones_own_is_custom_and_own_in_files_of_before(tmp_path: Path, word: str):
+def test_a_set_of_ones_own_is_custom(tmp_path: Path):
     """Beside the other fields, and in one of several sets."""
-    alone = load_benchmark(written(tmp_path, f"{REST}{word}: {{names: [sketch], severities: [5]}}\n{FOLDER}"))
-    several = load_benchmarks(written(tmp_path, SEVERAL.replace("custom:", f"{word}:")).parent)
+    alone = load_benchmark(written(tmp_path, f"{REST}custom: {{names: [sketch], severities: [5]}}\n{FOLDER}"))
+    several = load_benchmarks(written(tmp_path, SEVERAL).parent)
 
     assert ("sketch",) == alone.shift_set.names
     assert ("art",) == several.benchmarks["mine/renditions"].shift_set.names

@@ -1,7 +1,7 @@
 """Loading of shift sets: shipped with the project, or in files beside the user's benchmark files."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -82,6 +82,34 @@ def find_shift_set(name: str, folder: Path) -> ShiftSet:
         f"found no shift set {name!r}; expected one of "
         f"{name_choices(name, known, listed_in='docs/data-sets.md')}, or a file {path.name} in {folder}"
     )
+
+
+def shift_set_of_file(content: Mapping[str, object], *, folder: Path) -> ShiftSet:
+    """Return the shift set that *content*, the fields of a benchmark file in *folder*, names or defines.
+
+    Raises:
+        ValueError: there is no such set, or its definition is faulty.
+    """
+    named = content.get("shift_set", "imagenet_c")
+    if "custom" in content:
+        if "shift_set" in content:
+            raise ValueError("found shift_set and custom; expected one of them")
+        custom = content["custom"]
+        if not isinstance(custom, dict) or "name" in custom:
+            raise ValueError("custom is no section of a set, or has a name; expected {names: [dusk], severities: [1]}")
+        name = str(content.get("name", "")).rpartition("/")[2]
+        if name in shipped_set_names():
+            raise ValueError(
+                f"custom would be called {name}, the name of a set that comes with the project; expected another name "
+                "of the file or of the set, or results on different sets would have the same name"
+            )
+        named = {**custom, "name": name}
+    if not isinstance(named, str):
+        return ShiftSet.model_validate(named)
+    try:
+        return find_shift_set(named, folder)
+    except BenchmarkFileError as error:
+        raise ValueError(str(error)) from None
 
 
 def read_shift_set(path: Path, name: str) -> ShiftSet:

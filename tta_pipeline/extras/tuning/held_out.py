@@ -23,7 +23,7 @@ def require_tunable(benchmark: Benchmark, experiment_name: str) -> Tuning:
         BenchmarkFileError: there are no held-out shifts, or the file does not name the experiment under `tuning`.
     """
     if not benchmark.held_out:
-        raise BenchmarkFileError(benchmark.no_held_out_message)
+        raise BenchmarkFileError(benchmark.why_none_held_out)
     if experiment_name not in benchmark.tuning or experiment_name not in benchmark.experiments:
         tunable = [name for name in benchmark.tuning if name in benchmark.experiments]
         known = name_choices(experiment_name, tunable, listed_in="its section tuning")

@@ -1,0 +1,29 @@
+"""What the sections of a benchmark file must know of each other, to check themselves."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.data.sources.source_section import SourceSection
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileContext:
+    """Everything that a section needs to check itself and does not contain itself."""
+
+    benchmark: str
+    source: SourceSection
+    severities: tuple[int, ...]
+    is_evaluated_whole: bool
+    """Whether any severities may be asked for: a set without severities, beside sets that have them, is evaluated
+    whole."""
+    train_shards: ShardSettings | None
+    """How shards of training images are made; None for a source that consists of shards."""
+    models: Collection[str]
+    methods: Mapping[str, str]
+    """Method of each experiment, by its name."""
+    tunings: Collection[str]
+    held_out: tuple[str, ...]
+    """Shifts on which hyperparameters may be chosen."""
+    why_none_held_out: str
+    """Why there are no such shifts, where there are none, and what the user can do."""
