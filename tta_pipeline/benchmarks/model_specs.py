@@ -1,19 +1,30 @@
 """The models in a benchmark file: everything that the file and the leaderboard need of them, without torch.
 
 A section names as text what loads it, as a method's entry does. To add a kind, write its section here, put it into one
-of the unions, and write its module in `models/`.
+of the unions, and write its module in `models/`. Another package names its section as an entry point.
 """
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args
 
-from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    JsonValue,
+    SerializeAsAny,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 
 from tta_pipeline.benchmarks.file_context import FileContext
 from tta_pipeline.benchmarks.training_recipe import Recipe
 from tta_pipeline.benchmarks.user_functions import find_function_file
+from tta_pipeline.util.added import load_added
 from tta_pipeline.util.config_model import ConfigModel, Name
 from tta_pipeline.util.files import hash_file
 
@@ -27,6 +38,8 @@ def _refuse_eight_bits(value: object) -> object:
     return value
 
 
+GROUP = "tta_pipeline.models"
+"""Group of the entry points by which other packages add kinds of model: each is the import path of a `ModelSection`."""
 Mean = Annotated[float, Field(ge=0, le=1), BeforeValidator(_refuse_eight_bits)]
 Deviation = Annotated[float, Field(gt=0, le=1), BeforeValidator(_refuse_eight_bits)]
 
@@ -70,7 +83,7 @@ class NetworkSection(ModelSection):
     has_weights: ClassVar[bool] = True
     """Whether the network has weights from which training can start."""
 
-    def with_weights_file(self, path: Path, **normalisation: tuple[float, ...]) -> "AnyPretrained | None":
+    def with_weights_file(self, path: Path, **normalisation: tuple[float, ...]) -> "NetworkSection | None":
         """Return the section of the network with weights in the file *path*, and `mean` and `std` as *normalisation*.
 
         None: the kind has no weights in files.
@@ -361,9 +374,42 @@ class TransformersModel(ZeroShotModel):
         return self
 
 
-AnyPretrained = TorchvisionModel | TimmModel | CheckpointModel | PythonModel | HubModel
-"""A network whose weights come from elsewhere."""
-AnyNetwork = Annotated[SmallNetwork | AnyPretrained, Field(discriminator="kind")]
+def find_added(kind: str) -> type[ModelSection] | None:
+    """Return the section of the *kind* that another package adds; None if no package does.
+
+    Raises:
+        ValueError: several packages have a kind of this name, or what the package names is no section.
+    """
+    what = "a ModelSection"
+    found = load_added(GROUP, kind, ours=_own_kinds(), is_right=_is_section, what=what, field="kind")
+    return cast("type[ModelSection] | None", found)
+
+
+def _is_section(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, ModelSection)
+
+
+def _or_added(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """Validate a section *value* of a kind that another package adds; leave the others to *handler*."""
+    if isinstance(value, ModelSection):
+        return value
+    kind = value.get("kind") if isinstance(value, dict) else None
+    section = find_added(kind) if isinstance(kind, str) else None
+    return section.model_validate(value) if section else handler(value)
+
+
+def _or_added_network(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    found = _or_added(value, handler)
+    if not isinstance(found, NetworkSection):
+        raise ValueError(  # noqa: TRY004 - a bad value to pydantic
+            f"found kind {found.kind}, which is no network; expected one that can be trained"
+        )
+    return found
+
+
+_OwnPretrained = TorchvisionModel | TimmModel | CheckpointModel | PythonModel | HubModel
+_OwnNetwork = Annotated[SmallNetwork | _OwnPretrained, Field(discriminator="kind")]
+AnyNetwork = Annotated[SerializeAsAny[_OwnNetwork], WrapValidator(_or_added_network)]
 """A network to train, from scratch or from its weights."""
 
 
@@ -427,7 +473,12 @@ class TrainedModel(Recipe, ModelSection):
         return self.network.network_name
 
 
-AnyZeroShot = OpenClipModel | TransformersModel
-"""A classifier whose last layer is made of texts."""
-AnyModel = Annotated[TrainedModel | AnyPretrained | AnyZeroShot, Field(discriminator="kind")]
+_OwnModel = Annotated[TrainedModel | _OwnPretrained | OpenClipModel | TransformersModel, Field(discriminator="kind")]
+AnyModel = Annotated[SerializeAsAny[_OwnModel], WrapValidator(_or_added)]
 """A model to evaluate."""
+
+
+def _own_kinds() -> tuple[str, ...]:
+    """Return the kinds of this project."""
+    (kinds, *_) = get_args(_OwnModel)
+    return ("small", *(get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(kinds)))

@@ -3,15 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import torch
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from tta_pipeline.benchmarks.model_specs import (
-    AnyPretrained,
-    AnyZeroShot,
+    AnyModel,
     HubModel,
+    ModelSection,
     NetworkSection,
     PythonModel,
     TimmModel,
@@ -29,7 +28,6 @@ from tta_pipeline.results.reader_notes import UNTRAINED
 from tta_pipeline.util.validation_errors import mistakes
 
 _NUM_IMAGENET = 1000
-_DESCRIBED = Annotated[AnyPretrained | AnyZeroShot, Field(discriminator="kind")]
 Weights = str | Path | Mapping[str, torch.Tensor] | None
 
 
@@ -108,7 +106,7 @@ def _require_nothing_else(
 
 def _load_section(section: dict[str, object], *, num_classes: int | None) -> LoadedModel:
     """Return the model that a section of a benchmark file describes."""
-    spec: AnyPretrained | AnyZeroShot = TypeAdapter(_DESCRIBED).validate_python(section)
+    spec: ModelSection = TypeAdapter(AnyModel).validate_python(section)
     return kind_of(spec).load_described(num_classes)
 
 

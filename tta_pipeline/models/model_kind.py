@@ -1,10 +1,9 @@
 """What the kinds of model have in common: a section of a benchmark file names one of these classes, which loads it."""
 
-import importlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 from tta_pipeline.benchmarks.model_specs import ModelSection, NetworkSection
 from tta_pipeline.data.labels.label_files import read_classes
@@ -13,6 +12,10 @@ from tta_pipeline.errors import ClassCountError, EvaluationError
 from tta_pipeline.models.architecture import Architecture, NetworkWeights
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.select_outputs import select_classes
+from tta_pipeline.util.added import load_checked
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.own_code import is_own
+from tta_pipeline.util.source_code import source_sha256
 
 SectionT = TypeVar("SectionT", bound=ModelSection)
 NetworkT = TypeVar("NetworkT", bound=NetworkSection)
@@ -69,7 +72,17 @@ class ModelKind(ABC, Generic[SectionT]):
                 f"{len(context.classes)}: use a model for these classes, or name the model's classes in its field "
                 "`classes`"
             )
-        return model
+        return replace(model, code={**self.code, **model.code})
+
+    @property
+    def code(self) -> JsonObject:
+        """What a kind of another package adds to everything that determines the logits: its code and its section."""
+        if not is_own(type(self)):
+            return {}
+        return {
+            "source_sha256": source_sha256(self.section.implementation, only_own=True),
+            "section": self.section.model_dump(mode="json"),
+        }
 
     @abstractmethod
     def load_for_classes(self, context: ModelContext) -> LoadedModel:
@@ -207,7 +220,27 @@ def kind_of(section: SectionT) -> ModelKind[SectionT]: ...
 
 
 def kind_of(section: ModelSection) -> ModelKind[Any]:
-    """Return what loads the model of *section*; its module is imported now."""
-    module, _, name = section.implementation.partition(":")
-    kind: ModelKind[Any] = getattr(importlib.import_module(module), name)(section)
-    return kind
+    """Return what loads the model of *section*; its module is imported now.
+
+    Raises:
+        EvaluationError: another package has the kind, and is faulty.
+    """
+    return import_kind(type(section))(section)
+
+
+def import_kind(section: type[ModelSection]) -> type[ModelKind[Any]]:
+    """Return the kind that the class *section* names.
+
+    Raises:
+        EvaluationError: another package has the kind, and is faulty.
+    """
+    expected = "a ModelKind: correct the package"
+    try:
+        found = load_checked(section.implementation, is_right=_is_kind, said=section.__name__, expected=expected)
+    except ValueError as error:
+        raise EvaluationError(str(error)) from error
+    return cast("type[ModelKind[Any]]", found)
+
+
+def _is_kind(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, ModelKind)

@@ -19,6 +19,7 @@ from tta_pipeline.models.model_kind import ModelContext, ModelKind, kind_of
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import read_if_sha256_matches, write_atomically
+from tta_pipeline.util.json_values import JsonObject
 
 TRAINING_VERSION = "3"
 """Version of the training code; no other part of a fingerprint covers this code."""
@@ -26,6 +27,11 @@ TRAINING_VERSION = "3"
 
 class Trained(ModelKind[TrainedModel]):
     """A model that a benchmark has trained."""
+
+    @property
+    def code(self) -> JsonObject:
+        """That of the network."""
+        return kind_of(self.section.network).code
 
     def load_for_classes(self, context: ModelContext) -> LoadedModel:
         """Return the network with the trained weights."""
@@ -74,7 +80,7 @@ def training_fingerprint(settings: TrainedModel, manifest: Manifest, *, image_si
         "version": TRAINING_VERSION,
         "data": manifest.sha256,
         "settings": settings.model_dump(mode="json", exclude=set(NOT_FINGERPRINTED)),
-        "network": {"architecture": architecture.name, **architecture.code},
+        "network": {"architecture": architecture.name, **kind.code, **architecture.code},
         "image_size": image_size,
         **({"start": kind.start_identity()} if settings.fine_tune else {}),
     }

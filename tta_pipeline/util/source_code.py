@@ -38,8 +38,8 @@ _seen: dict[str, str] = {}
 """Hash of each module when this process first computed it."""
 
 
-def source_sha256(*references: str) -> str:
-    """Return the hash of the code behind *references*, each `module:name`.
+def source_sha256(*references: str, only_own: bool = False) -> str:
+    """Return the hash of the code behind *references*, each `module:name`; with *only_own* without this project's.
 
     Call this before the code is imported. From then on an edited file is refused, because the process keeps running
     the code that it has imported.
@@ -51,7 +51,8 @@ def source_sha256(*references: str) -> str:
     for reference in references:
         for module in _walk_imports(reference.partition(":")[0]):
             _require_unedited(module)
-            files[module.name] = module.code.sha256
+            if not only_own or module.name.partition(".")[0] != _PROJECT:
+                files[module.name] = module.code.sha256
     return hashlib.sha256("\n".join(f"{name} {files[name]}" for name in sorted(files)).encode()).hexdigest()
 
 

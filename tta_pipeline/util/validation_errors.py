@@ -39,6 +39,8 @@ def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
                 yield f"{field.rpartition('.')[0]} is {short_repr(problem['input'])}; expected more values"
         elif problem["type"] == "missing":
             yield f"{field} is missing"
+        elif problem["type"] == "union_tag_not_found":
+            yield f"{field}.kind is missing"
         elif problem["type"] == "int_parsing_size":
             yield f"{field} is {short_repr(problem['input'])}; expected a whole number with fewer digits"
         elif problem.get("ctx", {}).get("pattern") in (NAME_PATTERN, BENCHMARK_NAME_PATTERN):

@@ -92,15 +92,20 @@ def test_a_project_of_its_own_evaluates_and_has_a_page(bare: Path, tmp_path: Pat
     assert "tta_pipeline.RobustnessBenchmark" in components.stdout
 
 
-def test_a_method_of_another_package_is_evaluated(wheel: Path, tmp_path: Path):
-    """`examples/plugin/`, built and installed beside ours: its method is found, evaluated and compared by name."""
+MIXER = "{kind: trained, network: {kind: conv_mixer}, epochs: 2}"
+GATED = "{model: mixer, method: gated_norm, batch_size: 50, hyperparameters: {gate: 0.3}}"
+
+
+def test_a_method_and_a_network_of_another_package_are_evaluated(wheel: Path, tmp_path: Path):
+    """`examples/plugin/`, built and installed beside ours: both are found by name, trained, evaluated and compared."""
     plugin = Path(shutil.copytree(ROOT / "examples" / "plugin", tmp_path / "plugin"))
     both = environment(tmp_path / "both", wheel, built(plugin, tmp_path / "dist", "--wheel"))
     made = run(both, tmp_path, "tta-pipeline", "init", "my-project")
     assert made.returncode == 0, made.stderr
     project = tmp_path / "my-project"
-    with (project / "data" / "benchmarks" / "first.yaml").open("a") as file:
-        file.write("  gated: {model: cnn, method: gated_norm, batch_size: 50, hyperparameters: {gate: 0.3}}\n")
+    path = project / "data" / "benchmarks" / "first.yaml"
+    text = path.read_text().replace("models:\n", f"models:\n  mixer: {MIXER}\n")
+    path.write_text(f"{text}  gated: {GATED}\n")
 
     evaluated = run(both, project, "tta-pipeline", "run", "first", "--cell", "fog|5")
     compared = run(both, project, "tta-pipeline", "compare", "gated", "source", "--json")
@@ -108,6 +113,7 @@ def test_a_method_of_another_package_is_evaluated(wheel: Path, tmp_path: Path):
 
     assert evaluated.returncode == 0, evaluated.stderr[-3000:]
     assert compared.returncode == 0, compared.stderr
-    assert "method gated_norm: of tta-gated-norm" in examined.stdout
+    assert "method gated_norm: of tta-plugin" in examined.stdout
+    assert "model conv_mixer: of tta-plugin" in examined.stdout
     (plan,) = (project / "data" / "results" / "first" / "plans").glob("gated.json")
-    assert all(f"tta_gated_norm/{name}" in plan.read_text() for name in ("entries.py", "method.py"))
+    assert all(f"tta_plugin/{name}" in plan.read_text() for name in ("entries.py", "gated_norm.py"))

@@ -8,7 +8,7 @@ from tta_pipeline.extras.doctor.benchmark_files import check_benchmark_files, ch
 from tta_pipeline.extras.doctor.finding import Finding, fault
 from tta_pipeline.extras.doctor.machine_checks import (
     check_accelerators,
-    check_added_methods,
+    check_added,
     check_data_root,
     check_disk_space,
     check_extras,
@@ -50,7 +50,7 @@ def examine(
         ("benchmark files", check_benchmark_files(locations)),
         ("dagster storage", check_dagster_storage()),
         ("extras", check_extras()),
-        ("added methods", check_added_methods()),
+        ("added", check_added()),
         ("accelerators", check_accelerators()),
         ("runs at once", check_run_limit(queue_limit)),
     ):

@@ -1,6 +1,7 @@
-"""Checks of the machine: a writable data root, disk space, file locks, devices, optional packages, added methods."""
+"""Checks of the machine: a writable data root, disk space, locks, devices, and what is installed."""
 
 import fcntl
+import inspect
 import os
 import tempfile
 import warnings
@@ -9,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tta_pipeline.domain.locations import SHARDS, Locations, owner_of
-from tta_pipeline.errors import AdaptationError
+from tta_pipeline.errors import PipelineError
 from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
 from tta_pipeline.extras.doctor.mounts import file_system_of, nearest_existing
 from tta_pipeline.util.short_lists import abbreviate_list
@@ -179,20 +180,33 @@ def check_extras() -> Iterator[Finding]:
             yield ok(f"extra {extra}", f"{_USES[extra]}: installed")
 
 
-def check_added_methods() -> Iterator[Finding]:
-    """Check whether the methods that other packages add can be imported."""
-    from tta_pipeline.methods import import_implementation
-    from tta_pipeline.methods.catalogue import added_methods, find_method, package_of
+def check_added() -> Iterator[Finding]:
+    """Check whether the methods and the kinds of model that other packages add can be imported."""
+    from tta_pipeline.benchmarks import model_specs
+    from tta_pipeline.methods import catalogue, import_implementation
+    from tta_pipeline.models.model_kind import import_kind
+    from tta_pipeline.util.added import added, package_of
 
-    for method, points in added_methods().items():
-        try:
-            entry = find_method(method)
-            import_implementation(entry)
-        except (ValueError, AdaptationError) as error:
-            packages = " and ".join(map(package_of, points))
-            yield fault(f"method {method}", str(error), f"correct or uninstall {packages}")
-        else:
-            yield ok(f"method {method}", f"of {package_of(points[0])}: {entry.summary}")
+    def method(name: str) -> str:
+        entry = catalogue.find_method(name)
+        import_implementation(entry)
+        return entry.summary
+
+    def model(name: str) -> str:
+        section = model_specs.find_added(name)
+        assert section is not None
+        import_kind(section)
+        return inspect.cleandoc(section.__doc__ or "").partition("\n")[0]
+
+    for word, group, check in (("method", catalogue.GROUP, method), ("model", model_specs.GROUP, model)):
+        for name, points in added(group).items():
+            try:
+                said = check(name)
+            except (ValueError, PipelineError) as error:
+                packages = " and ".join(map(package_of, points))
+                yield fault(f"{word} {name}", str(error), f"correct or uninstall {packages}")
+            else:
+                yield ok(f"{word} {name}", f"of {package_of(points[0])}: {said}")
 
 
 def is_installed(package: str) -> bool:

@@ -14,8 +14,9 @@ from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.data.sources.kinds import ArchiveSource, DigitsSource, NpySource, SourceSection
 from tta_pipeline.data.sources.source_section import Survey
 from tta_pipeline.errors import SourceError
-from tta_pipeline.methods.catalogue import METHODS, added_methods
+from tta_pipeline.methods.catalogue import GROUP, METHODS
 from tta_pipeline.methods.entry import PRESETS
+from tta_pipeline.util.added import added
 from tta_pipeline.util.plurals import count_of
 
 _WIDTH = 116
@@ -72,7 +73,7 @@ def benchmark_text(name: str, found: Survey, model: tuple[str, NetworkSection] |
         SourceError: a path has characters that are not printable.
     """
     using_source = [method for method, entry in METHODS.items() if entry.source_data != "unused"]
-    methods = [*METHODS, *(method for method in added_methods() if method not in METHODS)]
+    methods = [*METHODS, *(method for method in added(GROUP) if method not in METHODS)]
     model_name, section = model or ("resnet50" if found.num_labels == 1000 else "my_model", None)
     mean, std = usual_normalisation(found.fitting_size)
     return load_template("benchmark.yaml.j2").render(

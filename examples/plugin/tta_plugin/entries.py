@@ -13,7 +13,7 @@ class GatedNormHyperparameters(Hyperparameters):
 
 
 GATED_NORM = MethodEntry(
-    implementation="tta_gated_norm.method:GatedNorm",
+    implementation="tta_plugin.gated_norm:GatedNorm",
     summary="Batch norm with the statistics of the batch for the images of which the source model is unsure.",
     presets=dict.fromkeys(RESNET_PRESETS, GatedNormHyperparameters()),
     min_batch_size=2,

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from tta_gated_norm.entries import GatedNormHyperparameters
 from tta_pipeline.methods.ema import frozen_copy
 from tta_pipeline.methods.losses import entropy
 from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.norm_layers import require_batch_norm, use_batch_statistics
+from tta_plugin.entries import GatedNormHyperparameters
 
 
 class GatedNorm(Method):

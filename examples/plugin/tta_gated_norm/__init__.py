@@ -1,1 +1,0 @@
-"""A method for `tta_pipeline` in a package of its own."""
