@@ -44,10 +44,6 @@ def index_everything(
         files: Patterns of the names of the shards to index; empty: all shards of a folder, which must form one set.
         devkit: The devkit's `meta.mat`, if the numbers in the shards are its own; None: they are labels.
         unpacks: Whether a tar is written beside each compressed shard.
-
-    Raises:
-        SourceError: a folder has shards of several sets, or lacks some shards of a range in *files*.
-        ManifestError: there are no shards, a shard is damaged, or a set disagrees with its manifest.
     """
     folders = _folders(root, files)
     known = [folder for folder in folders if (folder / MANIFEST_FILE).exists()]
@@ -76,11 +72,7 @@ def index_everything(
 def index_urls(
     urls: Sequence[str], into: Path, class_map: ClassMap | None, progress: Reporter
 ) -> Iterator[Step[PublishedShardSet]]:
-    """Adopt the shards at each of *urls*; all sets have one class map, that of the first if *class_map* is None.
-
-    Raises:
-        ManifestError, SourceError, StreamError, ClassMapError: see `adopt_url`.
-    """
+    """Adopt the shards at each of *urls*; all sets have one class map, that of the first if *class_map* is None."""
     for number, url in enumerate(urls, start=1):
         adopted = adopt_url(url, into, class_map=class_map, progress=progress)
         class_map = class_map or ClassMap(classes=adopted.shard_set.manifest.classes)
@@ -118,11 +110,7 @@ def _cell(folder: Path) -> Cell:
 
 
 def _class_map_of(folders: Sequence[Path]) -> ClassMap | None:
-    """Return the class map of the shard sets in *folders*, or None if there are none.
-
-    Raises:
-        ManifestError: the shard sets have several class maps.
-    """
+    """Return the class map of the shard sets in *folders*, or None if there are none."""
     found = {ClassMap(classes=read_manifest(folder).classes): folder for folder in folders}
     if len(found) > 1:
         one, other = list(found.values())[:2]

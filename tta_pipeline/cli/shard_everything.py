@@ -51,11 +51,7 @@ class ShardRequest:
 
 
 def shard_everything(order: ShardRequest, progress: Reporter) -> Iterator[Step[PublishedShardSet]]:
-    """Write the shards and the manifest of every cell, and yield each shard set when it is published.
-
-    Raises:
-        SourceError, ClassMapError, ShardError: see `write_shards`.
-    """
+    """Write the shards and the manifest of every cell, and yield each shard set when it is published."""
     with _spill_root(order) as spill_root, Workers(order.jobs) as workers:
         if workers.are_worth_starting(order.source.one_pass_bytes):
             workers.start(write_cell)  # the workers import their modules while the archives are read
@@ -126,11 +122,7 @@ def _make_conversion(order: ShardRequest, source: Source, found: Sequence[Cell],
 
 
 def _class_map(order: ShardRequest, source: Source, *, is_one_set: bool) -> ClassMap:
-    """Return the class map that is pinned for all cells; a single set is described by its manifest and pins none.
-
-    Raises:
-        ClassMapError: another class map is pinned than the request names.
-    """
+    """Return the class map that is pinned for all cells; a single set is described by its manifest and pins none."""
     path, find_classes = order.output / CLASS_MAP_FILE, partial(_classes, order, source)
     if is_one_set:
         class_map = read_pinned_class_map(path) or class_map_of_found(find_classes(), where=path)

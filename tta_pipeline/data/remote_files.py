@@ -105,9 +105,6 @@ async def read_range(url: str, start: int, end: int, *, facts: FileFacts | None 
         start: First byte.
         end: End of the range, exclusive.
         facts: Facts that the file must have; None: they are not compared.
-
-    Raises:
-        StreamError: the bytes cannot be read, or the file on the server has changed.
     """
 
     async def ask() -> tuple[bytes, FileFacts]:
@@ -172,11 +169,7 @@ async def read_in_pieces(
 
 
 def fetch_file_facts(urls: Sequence[str]) -> list[FileFacts]:
-    """Return the servers' facts about the files at *urls*; for web URLs, from requests for the first byte.
-
-    Raises:
-        StreamError: a file does not exist, or its server does not give its size or serves no ranges.
-    """
+    """Return the servers' facts about the files at *urls*; for web URLs, from requests for the first byte."""
     return run_and_wait(gather_bounded([_fetch_facts(url) for url in urls]))
 
 
@@ -195,11 +188,7 @@ async def _fetch_facts(url: str) -> FileFacts:
 
 
 async def list_folder(url: str) -> tuple[str, ...]:
-    """Return the names of the files in the folder at *url*: of a bucket or the Hub, or the links of a web page.
-
-    Raises:
-        StreamError: the folder cannot be listed.
-    """
+    """Return the names of the files in the folder at *url*: of a bucket or the Hub, or the links of a web page."""
     below = unquote(_path_of(url))
 
     async def names() -> Sequence[str]:
@@ -218,11 +207,7 @@ async def list_folder(url: str) -> tuple[str, ...]:
 
 
 async def list_recursively(url: str) -> tuple[str, ...]:
-    """Return the paths of all objects at any depth in *url*, a folder of a bucket, relative to it.
-
-    Raises:
-        StreamError: the bucket does not exist or cannot be listed.
-    """
+    """Return the paths of all objects at any depth in *url*, a folder of a bucket, relative to it."""
     place = url.partition("://")[2]
 
     async def paths() -> tuple[str, ...]:
@@ -235,11 +220,7 @@ async def list_recursively(url: str) -> tuple[str, ...]:
 
 
 async def write_file(url: str, data: bytes) -> None:
-    """Write *data* as the bucket's object at *url*; the object appears whole or not at all.
-
-    Raises:
-        StreamError: the object cannot be written.
-    """
+    """Write *data* as the bucket's object at *url*; the object appears whole or not at all."""
 
     async def write() -> None:
         await _bucket(url)._pipe_file(url, data)  # noqa: SLF001 - so fsspec names coroutines
@@ -248,11 +229,7 @@ async def write_file(url: str, data: bytes) -> None:
 
 
 def require_same_file(url: str, found: FileFacts, expected: FileFacts) -> None:
-    """Refuse a file whose facts have changed.
-
-    Raises:
-        StreamError: size or tag differ; a tag that is missing on one side is not compared.
-    """
+    """Refuse a file whose size or tag has changed; a tag that is missing on one side is not compared."""
     if problem := describe_change(found, expected):
         raise StreamError(f"{url}: {problem}: the file has changed on the server: materialize tar_shards again")
 

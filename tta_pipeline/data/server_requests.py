@@ -193,11 +193,7 @@ def size_without_range(error: Exception) -> int | None:
 
 
 def open_file_system(scheme: str) -> Any:
-    """Return fsspec's file system for *scheme*, one of this process.
-
-    Raises:
-        StreamError: its library is not installed.
-    """
+    """Return fsspec's file system for *scheme*, one of this process."""
     try:
         import fsspec
 

@@ -102,11 +102,7 @@ class Locations:
         return next((path for path in found if path.is_file()), None)
 
     def require_own(self, path: Path) -> None:
-        """Refuse to write *path* if it lies in the store.
-
-        Raises:
-            DataRootError: *path* is in the store.
-        """
+        """Refuse to write *path* if it lies in the store."""
         if self.store is not None and path.is_relative_to(self.store) and not path.is_relative_to(self.root):
             raise DataRootError(
                 f"{path} would be written, but it is in the store {self.store} (TTA_SHARDS_ROOT) of user "
@@ -191,11 +187,7 @@ class Locations:
         return _folder(self.root, benchmark_name, folder)
 
     def _shards_root(self, file: str) -> Path:
-        """Return the root with the shards of the benchmarks in the benchmark file *file*.
-
-        Raises:
-            DataRootError: the data root and the store both have shards of it.
-        """
+        """Return the root with the shards of the benchmarks in the benchmark file *file*."""
         if self.store is None or not (self.store / file / SHARDS).is_dir():
             return self.root
         if (self.root / file / SHARDS).is_dir():

@@ -64,9 +64,6 @@ def find_unreferenced(
 
     Unpublished folders and files of killed processes are searched for under the data root, on node-local disk, at the
     places that processes of this machine noted when they began one, and directly in the folders *beside*.
-
-    Raises:
-        RecordError: a result or plan cannot be read, so the files that it refers to are unknown.
     """
     files = {name.partition("/")[0] for name in loaded.benchmarks}
     for file in sorted(files):

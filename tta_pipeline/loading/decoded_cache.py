@@ -64,11 +64,7 @@ class DecodedCache:
         return LocalCache(folder=self.own_folder, limit_bytes=self.limit_bytes, remedy=remedy)
 
     def open_pixels(self, shard_set: ShardSet, image_size: int) -> Pixels:
-        """Return the pixels of *shard_set*: from the cache, or from the shards while they are added to the cache.
-
-        Raises:
-            StreamError: the folder cannot be written to.
-        """
+        """Return the pixels of *shard_set*: from the cache, or from the shards while they are added to the cache."""
         files, kind = self.files, _CacheEntry.of(shard_set, image_size)
         stored = StoredPixels(shard_set, image_size, cache=self.cache)
         if (checksums := kind.read_checksums(files)) is not None:
@@ -164,11 +160,7 @@ class CachedPixels:
         """Do nothing: the pixels are on local disk."""
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
-        """Copy the samples at *indices* into *out*, adjacent samples at once.
-
-        Raises:
-            StreamError: the file is damaged, and a shard cannot be read or differs from the manifest.
-        """
+        """Copy the samples at *indices* into *out*, adjacent samples at once."""
         if self._is_damaged or not self._copy_intact(indices, out):
             self._switch_to_shards()
             self._stored.fill(indices, out)
@@ -216,11 +208,7 @@ class _CachingPixels:
         self._keeps = True
 
     def open(self, stack: ExitStack) -> None:
-        """Open the shards and the file until *stack* closes; an unfinished file is then removed.
-
-        Raises:
-            StreamError: a shard cannot be opened, or the cache's folder cannot be written to.
-        """
+        """Open the shards and the file until *stack* closes; an unfinished file is then removed."""
         self._stored.open(stack)
         with self._files.naming_faults("a decoded cell was begun", self._kind.file_bytes):
             self._draft = self._files.begin(self._kind.name, self._kind.file_bytes, stack)

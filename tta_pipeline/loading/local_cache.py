@@ -243,11 +243,7 @@ class LocalCache:
 
     @contextmanager
     def naming_faults(self, doing: str, size_bytes: int) -> Iterator[None]:
-        """Turn an error of the file system into one that names the folder and says what to do.
-
-        Raises:
-            StreamError: the block raised OSError.
-        """
+        """Turn an error of the file system into one that names the folder and says what to do."""
         try:
             yield
         except OSError as error:

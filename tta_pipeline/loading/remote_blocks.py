@@ -93,8 +93,7 @@ class RemoteBlocks:
     def expect(self, indices: Indices) -> None:
         """Plan to read the blocks of the samples at *indices* in the order in which they are first needed.
 
-        Raises:
-            StreamError: the order returns to more blocks than the cache may keep.
+        An order that returns to more blocks than the cache may keep is refused.
         """
         if not len(indices):
             return
@@ -124,22 +123,14 @@ class RemoteBlocks:
         return b"".join(self._read_block(block, start, end) for block in blocks)
 
     def read_anew(self, shard: int, start: int, end: int) -> bytes:
-        """Remove the cached blocks with the bytes from *start* to *end*, and fetch these bytes from the server again.
-
-        Raises:
-            StreamError: the bytes cannot be read, or the server now has another file.
-        """
+        """Remove the cached blocks with the bytes from *start* to *end*, and fetch these bytes anew from the server."""
         for number in range(start // BLOCK_BYTES, (end - 1) // BLOCK_BYTES + 1):
             self._files.discard(self._name(Block(shard, number)))
         remote = self._remote[shard]
         return run_and_wait(read_range(remote.url, start, end, facts=remote.facts))
 
     def changed(self) -> Iterator[int]:
-        """Yield the shards for which the server now reports other facts than before.
-
-        Raises:
-            StreamError: the server cannot be asked.
-        """
+        """Yield the shards for which the server now reports other facts than before."""
         found = fetch_file_facts([remote.url for remote in self._remote])
         for number, (now, remote) in enumerate(zip(found, self._remote, strict=True)):
             if describe_change(now, remote.facts):
@@ -191,11 +182,7 @@ class RemoteBlocks:
         return data
 
     def _store(self, block: Block, data: bytes) -> None:
-        """Write a block to the cache, unless another process is writing it.
-
-        Raises:
-            StreamError: it cannot be written.
-        """
+        """Write a block to the cache, unless another process is writing it."""
         with self._files.naming_faults("a block of a remote shard was kept", self._files.limit_bytes):
             self._room_bytes -= len(data)
             if self._room_bytes < 0:  # going through all blocks takes a while, so room is made for many at once

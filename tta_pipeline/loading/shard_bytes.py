@@ -52,11 +52,7 @@ class LocalShards:
         self._files: list[BinaryIO] = []
 
     def open(self, stack: ExitStack) -> None:
-        """Open the shards until *stack* closes.
-
-        Raises:
-            StreamError: a shard cannot be opened.
-        """
+        """Open the shards until *stack* closes."""
         for number in range(len(self._paths)):
             self._files.append(stack.enter_context(self._open(number)))
         self._descriptors = [file.fileno() for file in self._files]

@@ -46,11 +46,7 @@ class LocalFolder:
         return await asyncio.to_thread(self._read, name, start, end)
 
     async def read_whole(self, name: str) -> bytes:
-        """Return the content of a file.
-
-        Raises:
-            StreamError: it cannot be read.
-        """
+        """Return the content of a file."""
         return await asyncio.to_thread(self._read, name, 0, None)
 
     def _read(self, name: str, start: int, end: int | None) -> bytes:
@@ -103,11 +99,7 @@ class RemoteFolder:
         return await read_range(f"{self.url}/{name}", start, end)
 
     async def read_whole(self, name: str) -> bytes:
-        """Return the content of an object.
-
-        Raises:
-            StreamError: it cannot be read.
-        """
+        """Return the content of an object."""
         return await read_whole(f"{self.url}/{name}")
 
 
@@ -115,11 +107,7 @@ Folder = LocalFolder | RemoteFolder
 
 
 def folder_at(location: str) -> Folder:
-    """Return the folder at *location*, a path or a URL.
-
-    Raises:
-        StreamError: the scheme of the URL is not supported, or the URL has a part that is not allowed.
-    """
+    """Return the folder at *location*, a path or a URL."""
     scheme = scheme_of(location)
     if not scheme:
         return LocalFolder(path=Path(location))

@@ -60,9 +60,6 @@ def adopt_url(
         root: Folder in which the folder of the cell is made.
         class_map: Labels; None: those of the shards' own manifest, or the classes that are found, sorted.
         progress: Reports the samples, if every byte is read.
-
-    Raises:
-        ManifestError, SourceError, StreamError, ClassMapError: see `adopt_remote`.
     """
     url = validate_url(url)
     path = Path(unquote(urlsplit(url).path))

@@ -62,11 +62,7 @@ class StoredPixels:
         self._shards.expect(indices)
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
-        """Read and decode the samples at *indices* into *out*.
-
-        Raises:
-            StreamError: a sample cannot be read or decoded, or its bytes differ from the manifest's.
-        """
+        """Read and decode the samples at *indices* into *out*."""
         for index, data, image in zip(indices.tolist(), self.read_files(indices), out, strict=True):
             try:
                 decode_into(data, image)
@@ -74,11 +70,7 @@ class StoredPixels:
                 raise self.decoding_error(index, error) from error
 
     def read_files(self, indices: Indices) -> Iterator[bytes]:
-        """Yield the image files of the samples at *indices*; adjacent samples are read at once.
-
-        Raises:
-            StreamError: a file cannot be read, or differs from the manifest.
-        """
+        """Yield the image files of the samples at *indices*; adjacent samples are read at once."""
         samples, digest = self._shard_set.index, self._check.digest
         shards, offsets, sizes = samples.shards[indices], samples.offsets[indices], samples.sizes[indices]
         known = self._check.expected(indices)
@@ -96,11 +88,7 @@ class StoredPixels:
                 )
 
     def read_file(self, index: int) -> bytes:
-        """Return the image file of the sample at *index*.
-
-        Raises:
-            StreamError: the file cannot be read, or differs from the manifest.
-        """
+        """Return the image file of the sample at *index*."""
         samples, alone = self._shard_set.index, np.array([index])
         start = int(samples.offsets[index])
         data = self._read(int(samples.shards[index]), start, start + int(samples.sizes[index]), alone)
@@ -108,20 +96,12 @@ class StoredPixels:
         return data if self._check.digest(data) == expected else self._read_again(index, expected, data)
 
     def require_unchanged(self) -> None:
-        """Check that no shard was written to since it was opened.
-
-        Raises:
-            StreamError: a shard was written to; the message names the first sample that has changed.
-        """
+        """Check that no shard was written to since it was opened."""
         for number in self._shards.changed():
             raise self._changed_shard_error(number)
 
     def _read_again(self, index: int, expected: bytes, data: bytes) -> bytes:
-        """Read the sample at *index* again from its origin, to replace the wrong bytes *data*.
-
-        Raises:
-            StreamError: the origin's bytes differ from the manifest too.
-        """
+        """Read the sample at *index* again from its origin, to replace the wrong bytes *data*."""
         start = int(self._shard_set.index.offsets[index])
         again = self._shards.read_anew(int(self._shard_set.index.shards[index]), start, start + len(data))
         if (found := self._check.digest(again)) != expected:

@@ -51,11 +51,7 @@ def draw_over_classes(index: SampleIndex, count: int, *, seed: int) -> Indices:
 
 
 def read_listed_positions(shard_set: ShardSet, path: Path) -> Indices:
-    """Return the positions of the samples in the list *path*, one source name per line; in stored order, shape (M,).
-
-    Raises:
-        StreamError: the file cannot be read, names a sample twice, or names a sample that the set does not have.
-    """
+    """Return the positions of the samples in the list *path*, one source name per line; in stored order, shape (M,)."""
     names = read_listed_names(path)
     position_of = {name: position for position, name in enumerate(shard_set.index.source_names)}
     if unknown := [name for name in names if name not in position_of]:
@@ -74,11 +70,7 @@ def subset_sha256(index: SampleIndex, positions: Indices) -> str:
 
 
 def read_listed_names(path: Path) -> tuple[str, ...]:
-    """Return the source names in the list *path*, in the order of its lines.
-
-    Raises:
-        StreamError: the file cannot be read, is empty, or has a name twice.
-    """
+    """Return the source names in the list *path*, in the order of its lines."""
     try:
         lines = path.read_bytes().decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:

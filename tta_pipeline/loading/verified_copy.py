@@ -30,9 +30,6 @@ def copy_shard_set(origin: Folder, manifest: Manifest, folder: Path) -> None:
     """Copy a shard set into the empty *folder*, verifying every byte.
 
     The samples' checksums are copied too, or computed if the origin has none.
-
-    Raises:
-        ManifestError, StreamError: a file cannot be read, or differs from the manifest.
     """
     (folder / MANIFEST_FILE).write_bytes(manifest.serialise())
     checksums = run_and_wait(_copy_files(origin, manifest, folder))
@@ -56,11 +53,7 @@ class _File(NamedTuple):
 
 
 async def _copy_files(origin: Folder, manifest: Manifest, folder: Path) -> bytes:
-    """Copy index and shards into *folder*, several at a time; return the file of checksums, empty if there is none.
-
-    Raises:
-        StreamError: a file cannot be read, or differs from the manifest.
-    """
+    """Copy index and shards into *folder*, several at a time; return the file of checksums, empty if there is none."""
     places = asyncio.Semaphore(_NUM_FILES_AT_ONCE)
     files = [_File(SAMPLES_FILE, None, manifest.samples_sha256)]
     files += [_File(shard.name, shard.shard_bytes, shard.sha256) for shard in manifest.shards]

@@ -5,11 +5,7 @@ from tta_pipeline.shards.shard_set import ShardSet
 
 
 def shard_paths(shard_set: ShardSet) -> list[str]:
-    """Return the paths of the shards in a form that webdataset can open.
-
-    Raises:
-        LoaderError: webdataset cannot open files in the shard set's folder.
-    """
+    """Return the paths of the shards in a form that webdataset can open."""
     folder = shard_set.folder.absolute()
     if "#" in str(folder) or "?" in str(folder):
         raise LoaderError(

@@ -19,9 +19,6 @@ def naming_own_code(name: str, kind: type, function: str, *, expected: str) -> I
         kind: Its class.
         function: Name of the function of *kind* that runs in the block.
         expected: What it should do, for the message.
-
-    Raises:
-        EvaluationError: a user's own method, or what it calls, raised an error.
     """
     try:
         yield
@@ -36,11 +33,7 @@ def naming_own_code(name: str, kind: type, function: str, *, expected: str) -> I
 
 
 def require_logits(logits: object, method: Method, *, num_images: int) -> None:
-    """Refuse what *method* returned in place of logits (B, K) for *num_images* images.
-
-    Raises:
-        EvaluationError: *logits* have another shape or type, or carry gradients.
-    """
+    """Refuse what *method* returned in place of logits (B, K) for *num_images* images."""
     shape = (num_images, method.num_classes)
     if isinstance(logits, torch.Tensor) and logits.shape == shape and logits.is_floating_point():
         if not logits.requires_grad:

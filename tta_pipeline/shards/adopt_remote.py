@@ -56,12 +56,6 @@ def adopt_remote(
         progress: Counts samples and bytes done.
         benchmark_name: Name of the data set in the manifest.
         pin_classes: Returns the benchmark's class map.
-
-    Raises:
-        ManifestError: *folder* has no URLs, or a shard is damaged or differs from its manifest. Or the manifest is of
-            another cell, or its labels differ from those in the first shard.
-        ClassMapError: a sample's class is not in the class map.
-        StreamError: a shard cannot be read.
     """
     started = time.perf_counter()
     remote = read_remote_cell(folder)
@@ -112,12 +106,7 @@ def _find_described_set(folder: Path, remote: RemoteCell) -> ShardSet | None:
 
 
 def _fetch_own_manifest(remote: RemoteCell, cell: Cell) -> ShardSet | None:
-    """Fetch the shards' own manifest and return the set that it describes; None if they have none.
-
-    Raises:
-        ManifestError: the manifest is damaged or of another cell, or the shards have other sizes or labels.
-        SourceError: the first shard is damaged.
-    """
+    """Fetch the shards' own manifest and return the set that it describes; None if they have none."""
     if remote.manifest is None:
         return None
     place = remote.manifest.rpartition("/")[0]

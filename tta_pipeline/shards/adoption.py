@@ -146,10 +146,6 @@ def publish_adopted(
         version: Version of the source in the manifest.
         files: Patterns of the shards' names, if the folder has other tars.
         like: The shards' own manifest, if they have one; it says how they were made.
-
-    Raises:
-        ManifestError: a key appears twice, or there is no sample.
-        ClassMapError: see `adopt`.
     """
     contents = _prefix_numbered_keys(SetContents(shards=shards))
     refuse_problems(
@@ -236,11 +232,7 @@ def _prefix_key(shard_name: str, sample: Sample) -> Sample:
 
 
 def _read_existing_manifest(folder: Path, belonging: ExpectedShardSet) -> Manifest | None:
-    """Return the manifest that *folder* already has, or None.
-
-    Raises:
-        ManifestError: the manifest is damaged or does not fit *belonging*, or there is only a writer's record.
-    """
+    """Return the manifest that *folder* already has, or None."""
     if not (folder / MANIFEST_FILE).exists():
         if (folder / WRITER_FILE).exists():
             raise ManifestError(

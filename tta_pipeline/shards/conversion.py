@@ -118,11 +118,7 @@ class Session:
         return cell in self._group or self._get_state(cell).record is not None
 
     def task(self, cell: Cell) -> CellTask:
-        """Return the work on *cell*.
-
-        Raises:
-            SourceError: its images cannot be read.
-        """
+        """Return the work on *cell*."""
         if not self.has_images_of(cell):
             self._open_group_of(cell)
         return self._conversion.task(cell, *self._get_state(cell))
@@ -154,11 +150,7 @@ class _CellState(NamedTuple):
 
 
 def convert(task: CellTask, progress: Reporter, workers: Workers | None = None) -> ConversionResult:
-    """Write the shards of a cell, unless they exist.
-
-    Raises:
-        SourceError, ClassMapError, ShardError: see `write_shards`.
-    """
+    """Write the shards of a cell, unless they exist."""
     if task.existing is not None:
         return ConversionResult(record=task.existing, was_written=False)
     assert task.listing is not None
@@ -175,11 +167,7 @@ def convert(task: CellTask, progress: Reporter, workers: Workers | None = None) 
 
 
 def benchmark_conversion(benchmark: Benchmark, locations: Locations, progress: Reporter) -> Conversion:
-    """Return the conversion that *benchmark*'s file describes.
-
-    Raises:
-        DataRootError: its shards are in a store that is only read.
-    """
+    """Return the conversion that *benchmark*'s file describes."""
     locations.require_own(locations.shards(benchmark.name, benchmark.cells[0]))
     source = open_source(benchmark, locations, progress)
     return Conversion(

@@ -77,11 +77,7 @@ def _decode(data: bytes) -> Image.Image:
 
 
 def _apply_function(image: Image.Image, reference: str | None) -> Image.Image:
-    """Return *image* after the user's function, which gets a copy that it may change.
-
-    Raises:
-        ShardError: the function raised an error or returned anything but uint8 (H, W, 3).
-    """
+    """Return *image* after the user's function, which gets a copy that it may change."""
     if reference is None:
         return image
     function = load_function(reference)

@@ -48,11 +48,7 @@ class ExpectedShardSet:
         )
 
     def require(self, facts: "SetFacts", path: Path) -> None:
-        """Refuse *facts*, read from *path*, that differ from the expected ones.
-
-        Raises:
-            ManifestError: *facts* differ.
-        """
+        """Refuse *facts*, read from *path*, that differ from the expected ones."""
         if problems := self._place_differences(facts):
             raise ManifestError(
                 f"{path}: {'; '.join(problems)}. Its folder was moved, swapped or copied: move it back, or "

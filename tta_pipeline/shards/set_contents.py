@@ -105,12 +105,7 @@ def find_described_set(folder: Path, class_map: ClassMap | None) -> ShardSet | N
 
 
 def publish_contents(folder: Path, contents: SetContents, class_map: ClassMap, facts: dict[str, object]) -> ShardSet:
-    """Publish in *folder* the manifest of *contents* with *facts*, which are the other fields of the manifest.
-
-    Raises:
-        ClassMapError: a sample has a class that *class_map* lacks.
-        ManifestError: the checksums cannot be written.
-    """
+    """Publish in *folder* the manifest of *contents* with *facts*, which are the other fields of the manifest."""
     class_map.require_known({sample.class_name for sample in contents.samples}, where=folder)
     index = SampleIndex(table=_table(contents, class_map))
     manifest = Manifest.model_validate(

@@ -125,11 +125,7 @@ class ShardSet:
             raise ManifestError("; ".join([*problems, "materialize tar_shards and shard_manifest of this cell again"]))
 
     def add_checksums(self, checksums: Digests) -> Self:
-        """Write the *checksums* of the samples in the index, and return the set with them.
-
-        Raises:
-            ManifestError: the checksums cannot be written.
-        """
+        """Write the *checksums* of the samples in the index, and return the set with them."""
         write_checksums(self.folder, checksums, self.manifest.samples_sha256)
         return replace(self, checksums=checksums)
 
@@ -169,11 +165,7 @@ def publish_manifest(folder: Path, manifest: Manifest, index: SampleIndex, check
 
 
 def write_checksums(folder: Path, checksums: Digests, samples_sha256: str) -> None:
-    """Write the checksums of the samples in the index with the hash *samples_sha256* into *folder*.
-
-    Raises:
-        ManifestError: the checksums cannot be written.
-    """
+    """Write the checksums of the samples in the index with the hash *samples_sha256* into *folder*."""
     path = folder / CHECKSUMS_FILE
     try:
         write_atomically(path, encode_checksums(checksums, samples_sha256))

@@ -221,11 +221,7 @@ def _archive_bytes(sizes: Sequence[int]) -> int:
 
 
 def _sizes(members: Sequence[PlannedMember], settings: ShardSettings, labels: Mapping[str, int]) -> list[int]:
-    """Return the bytes of each sample if shards have a limit in bytes; otherwise a list of zeros.
-
-    Raises:
-        ShardError: one sample alone exceeds the limit.
-    """
+    """Return the bytes of each sample if shards have a limit in bytes; otherwise a list of zeros."""
     if not settings.max_shard_bytes:
         return [0] * len(members)
     sizes = [sample_bytes(member, settings, labels) for member in members]
@@ -383,9 +379,6 @@ def _require_replaceable(folder: Path, shard_names: Collection[str]) -> None:
     Args:
         folder: Folder for a shard set.
         shard_names: Names of our shards that do not follow the writer's own pattern.
-
-    Raises:
-        ShardError: the folder contains something else.
     """
     if folder.is_dir() and (others := sorted(p.name for p in folder.iterdir() if not _is_ours(p, shard_names))):
         raise ShardError(

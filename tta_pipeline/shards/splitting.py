@@ -20,13 +20,7 @@ from tta_pipeline.util.progress import Reporter, Step
 def split_shard_set(
     folder: Path, output: Path, num_instances: int, progress: Reporter
 ) -> Iterator[Step[PublishedShardSet]]:
-    """Write the samples of a shard set, in order and byte for byte, as *num_instances* equal shard sets.
-
-    Raises:
-        ManifestError: the shard set is not what its manifest says.
-        SourceError: there are more instances than samples.
-        ShardError: the shards cannot be written.
-    """
+    """Write the samples of a shard set, in order and byte for byte, as *num_instances* equal shard sets."""
     shard_set = ShardSet.open(folder)
     manifest = shard_set.manifest
     class_map = ClassMap(classes=manifest.classes)

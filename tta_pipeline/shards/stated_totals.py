@@ -17,11 +17,7 @@ _OUR_FILES = frozenset({MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, VERIFIED_FI
 
 
 def require_stated_totals(shards: Sequence[Path], num_samples: int) -> None:
-    """Compare *shards*, which hold *num_samples*, with what files beside them say, as the layouts have them.
-
-    Raises:
-        ManifestError: a number or the checksum differs.
-    """
+    """Compare *shards*, which hold *num_samples*, with what files beside them say, as the layouts have them."""
     folders = {path.resolve().parent for path in shards}
     for folder in folders:
         for file, stated in find_stated_totals(folder):

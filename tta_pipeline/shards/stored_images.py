@@ -9,9 +9,6 @@ def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
     """Return the samples of *shard_set* in stored order, as slices of its shards, which must not change.
 
     Reading an image compares its sha256.
-
-    Raises:
-        ManifestError: the shards differ from the manifest, or are at URLs.
     """
     if shard_set.remote is not None:
         raise ManifestError(

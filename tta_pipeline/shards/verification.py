@@ -36,11 +36,7 @@ class Verdict:
 
 
 def find_shard_sets(roots: Iterable[Path]) -> tuple[Path, ...]:
-    """Return every folder of a shard set at or under *roots*, even if its manifest is missing.
-
-    Raises:
-        ManifestError: one of *roots* has no shard set.
-    """
+    """Return every folder of a shard set at or under *roots*, even if its manifest is missing."""
     found = []
     for root in roots:
         there = (path for name in _FILES_OF_A_SET for path in root.rglob(name))

@@ -113,11 +113,7 @@ def shard_images(
 
 
 def _spill(images: Iterable[tuple[str, str, bytes]], file: SpillFile) -> str:
-    """Append *images* to *file*, and return the hash of their names and contents.
-
-    Raises:
-        SourceError: one of them is not a class, a file name and bytes; or the disk is full.
-    """
+    """Append *images* to *file*, and return the hash of their names and contents."""
     digest = hashlib.sha256()
     for number, image in enumerate(images):
         match image:
@@ -140,12 +136,7 @@ def _is_file_name(name: str) -> bool:
 
 
 def write_cell(task: CellTask, progress: Reporter, workers: Workers | None = None) -> PublishedShardSet:
-    """Write shards and manifest of one cell, unless they exist.
-
-    Raises:
-        SourceError, ClassMapError, ShardError: see `write_shards`.
-        ManifestError: the shards on disk differ from the writer's record, or are of another cell.
-    """
+    """Write shards and manifest of one cell, unless they exist."""
     record = convert(task, progress, workers).record
     manifest_progress = progress(f"{record.cell.key} manifest", record.num_samples)
     belonging = ExpectedShardSet(cell=record.cell, class_map_sha256=task.class_map.sha256)

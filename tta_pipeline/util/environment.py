@@ -6,11 +6,7 @@ from tta_pipeline.errors import SettingsError
 
 
 def read_positive_int(name: str) -> int | None:
-    """Return the value of the environment variable *name*, 1 or more; None if the variable is unset or empty.
-
-    Raises:
-        SettingsError: the value is not a whole number of 1 or more.
-    """
+    """Return the value of the environment variable *name*, 1 or more; None if the variable is unset or empty."""
     text = os.environ.get(name, "").strip()
     if not text:
         return None

@@ -24,11 +24,7 @@ def is_stop_requested() -> bool:
 
 
 def raise_if_stop_requested() -> None:
-    """Raise an error if this process was asked to end.
-
-    Raises:
-        StoppedError: the process was asked to end.
-    """
+    """Raise an error if this process was asked to end."""
     if is_stop_requested():
         raise StoppedError(
             f"found {STOP_SIGNAL.name}: the time of this job is nearly over; finished cells are recorded: start it "

@@ -51,9 +51,6 @@ def corrupt(images: Images, corruption: str, severity: int, *, keys: Sequence[st
         seed: another seed gives other randomness for the same keys. A later release of NumPy may draw other numbers
             from the same seed.
         table: the severity constants, one of `TABLES`; any table works at any image size.
-
-    Raises:
-        SourceError: an argument is not as described above.
     """
     _check(images, corruption, severity, keys=keys, table=table)
     arguments: dict[str, Any] = dict(

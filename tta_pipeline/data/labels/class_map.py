@@ -34,11 +34,7 @@ class ClassMap:
         return hashlib.sha256(json.dumps(self.classes).encode()).hexdigest()
 
     def require_known(self, class_names: Iterable[str], *, where: Path) -> None:
-        """Refuse class names that the map lacks.
-
-        Raises:
-            ClassMapError: some of *class_names*, found at *where*, are not in this map.
-        """
+        """Refuse *class_names*, found at *where*, that the map lacks."""
         unknown = sorted(set(class_names) - self.labels.keys())
         if unknown:
             raise ClassMapError(
@@ -48,11 +44,7 @@ class ClassMap:
             )
 
     def require_same(self, classes: tuple[str, ...], *, where: object, pinned_at: Path) -> None:
-        """Refuse *classes*, named by the file or shift set *where*, that differ from those pinned at *pinned_at*.
-
-        Raises:
-            ClassMapError: the classes or their order differ.
-        """
+        """Refuse *classes*, named by the file or shift set *where*, that differ from those pinned at *pinned_at*."""
         if classes == self.classes:
             return
         pairs = enumerate(zip_longest(self.classes, classes))
@@ -78,9 +70,6 @@ def require_plain_order(names: Collection[str], *, where: object) -> None:
     """Refuse class names that are numbers with text around them, such as `class_10`, if they sort otherwise as text.
 
     Folders are sorted as text by every tool; a list or a label member has no such custom.
-
-    Raises:
-        ClassMapError: the *names*, found at *where*, are such.
     """
     parts = [re.fullmatch(r"(\D*)\d.*", name, re.DOTALL) for name in names]
     is_numbered = all(parts) and len({part[1] for part in parts if part}) == 1
@@ -93,11 +82,7 @@ def require_plain_order(names: Collection[str], *, where: object) -> None:
 
 
 def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> ClassMap:
-    """Return the class map pinned at *path*; if there is none yet, pin the classes from *find_classes*.
-
-    Raises:
-        ClassMapError: there is nothing to pin, the file cannot be written, or the pinned file is damaged.
-    """
+    """Return the class map pinned at *path*; if there is none yet, pin the classes from *find_classes*."""
     if not path.exists():
         proposed = class_map_of_found(find_classes(), where=path)
         content = {"classes": proposed.classes, "sha256": proposed.sha256}
@@ -120,9 +105,6 @@ def require_zero_based_labels(labels: Collection[int], *, where: object, otherwi
         labels: All labels of the source.
         where: The file or folder with the labels.
         otherwise: Advice for labels that count from 1.
-
-    Raises:
-        ClassMapError: there are labels, and none is 0.
     """
     if labels and 0 not in labels:
         raise ClassMapError(
@@ -132,22 +114,14 @@ def require_zero_based_labels(labels: Collection[int], *, where: object, otherwi
 
 
 def class_map_of_found(classes: tuple[str, ...], *, where: Path) -> ClassMap:
-    """Return the class map of *classes*, found in a source, for the file or folder *where*.
-
-    Raises:
-        ClassMapError: there are no classes.
-    """
+    """Return the class map of *classes*, found in a source, for the file or folder *where*."""
     if not classes:
         raise ClassMapError(f"found no class folder to pin at {where}; expected the source's class folders")
     return ClassMap(classes=classes)
 
 
 def read_pinned_class_map(path: Path) -> ClassMap | None:
-    """Return the class map pinned at *path*, or None if there is none.
-
-    Raises:
-        ClassMapError: the class map is damaged.
-    """
+    """Return the class map pinned at *path*, or None if there is none."""
     return _read_pinned(path) if path.exists() else None
 
 

@@ -53,9 +53,6 @@ def read_classes(path: Path) -> tuple[str, ...]:
 
     *path* is a JSON file, the devkit's `meta.mat`, or the name of a list that comes with the project, such as
     `imagenet`.
-
-    Raises:
-        ClassMapError: the file is unreadable or of neither kind, or a name or label is missing, repeated or wrong.
     """
     if is_shipped_list(path):
         return shipped_classes(str(path))
@@ -74,9 +71,6 @@ def classes_from_json(path: Path) -> tuple[str, ...]:
 
     The file may hold `["name", ...]`, `{"name": 0, ...}`, `{"0": "name", ...}` or, as in torchvision's examples,
     `{"0": ["name", "common name"], ...}`.
-
-    Raises:
-        ClassMapError: the file holds something else, or a name or label is missing, repeated or wrong.
     """
     content = read_json(path)
     if isinstance(content, list):
@@ -91,20 +85,12 @@ def classes_from_json(path: Path) -> tuple[str, ...]:
 
 
 def classes_from_devkit(path: Path) -> tuple[str, ...]:
-    """Return the sorted WordNet ids in the devkit's `meta.mat`: the order of labels, unlike the devkit's numbers.
-
-    Raises:
-        ClassMapError: *path* is not a `meta.mat` of the devkit.
-    """
+    """Return the sorted WordNet ids in the devkit's `meta.mat`: the order of labels, unlike the devkit's numbers."""
     return tuple(sorted(read_devkit_ids(path).values()))
 
 
 def read_devkit_ids(path: Path) -> dict[int, str]:
-    """Return the WordNet id for each `ILSVRC2012_ID` in the devkit's `meta.mat`; synsets with children are left out.
-
-    Raises:
-        ClassMapError: *path* is not a `meta.mat` of the devkit, or its numbers are not 1 to their count, each once.
-    """
+    """Return the WordNet id for each `ILSVRC2012_ID` in the devkit's `meta.mat`; synsets with children are left out."""
     names = require_label_order([(number - 1, wnid) for number, wnid in _leaf_synsets(path)], path, first=1)
     return dict(enumerate(names, start=1))
 
@@ -129,9 +115,6 @@ def read_ground_truth(
         classes: the names in the class map. Numbers that are none of them are labels if one is 0, since the devkit's
             numbers begin with 1.
         file_names: pattern from a line number, from 1, to the image's file name, such as `ILSVRC2012_val_%08d.JPEG`.
-
-    Raises:
-        ClassMapError: a line is empty, differs in form from the first, or has an unknown number; a file appears twice.
     """
     found: dict[str, str] = {}
     written = (
@@ -174,11 +157,7 @@ def _are_labels(found: AbstractSet[str], classes: Sequence[str]) -> bool:
 
 
 def class_by_file(classes: Mapping[str, str], file_name: str, *, where: str | Path) -> str:
-    """Return the class of the file *file_name* in the ground truth *classes*, which may name it without its suffix.
-
-    Raises:
-        ClassMapError: the ground truth lacks the file, which was found at *where*.
-    """
+    """Return the class of the file *file_name* in the ground truth *classes*, which may name it without its suffix."""
     name = file_name if file_name in classes else file_name.rpartition(".")[0]
     if name not in classes:
         raise ClassMapError(
@@ -189,12 +168,7 @@ def class_by_file(classes: Mapping[str, str], file_name: str, *, where: str | Pa
 
 
 def class_by_pattern(pattern: str, relative_path: str) -> str:
-    """Return the class name in *relative_path*: the match of the first group of *pattern*.
-
-    Raises:
-        ClassMapError: the pattern is not a regular expression, has no group, or does not match, or the match is
-            neither a name nor a number.
-    """
+    """Return the class name in *relative_path*: the match of the first group of *pattern*."""
     try:
         compiled = re.compile(pattern)
     except re.error as error:
@@ -211,11 +185,7 @@ def class_by_pattern(pattern: str, relative_path: str) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of the JSON file *path*.
-
-    Raises:
-        ClassMapError: the file cannot be read, is not JSON, or has a key twice in one object.
-    """
+    """Return the content of the JSON file *path*."""
     try:
         return json.loads(_bytes(path), object_pairs_hook=lambda pairs: _object(pairs, path))
     except ValueError as error:
@@ -391,11 +361,7 @@ def _is_digits(text: str) -> bool:
 
 
 def read_list(path: Path) -> str:
-    """Return the content of the UTF-8 file *path*.
-
-    Raises:
-        ClassMapError: the file cannot be read, is an archive, or is not UTF-8.
-    """
+    """Return the content of the UTF-8 file *path*."""
     _refuse_archive(path)
     try:
         return _bytes(path).decode("utf-8-sig")

@@ -32,11 +32,7 @@ def shipped_list_names() -> tuple[str, ...]:
 
 @cache
 def shipped_classes(name: str) -> tuple[str, ...]:
-    """Return the classes of the list *name*, in label order.
-
-    Raises:
-        ClassMapError: there is no such list, or its file is not the one that was shipped.
-    """
+    """Return the classes of the list *name*, in label order."""
     if name not in SHA256_BY_LIST:
         raise ClassMapError(
             f"found no list of classes {name!r}; expected one of "

@@ -37,10 +37,6 @@ def read_split(path: Path, class_list: Path | None = None) -> Split:
     Args:
         path: CoOp's JSON, or a text file with an image's name and its class in each line.
         class_list: File with a class in each line, in label order, for a text file; None: JSON has the classes itself.
-
-    Raises:
-        ClassMapError: a file cannot be read; an entry is malformed or lists an image twice; labels do not count from 0
-            without a gap; or a label has several names, or a name several labels.
     """
     if path.suffix.lower() == ".json":
         return _read_json_split(path)

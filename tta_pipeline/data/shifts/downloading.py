@@ -55,11 +55,7 @@ class DownloadedArchive:
 def select_archives(
     shift_set: ShiftSet, *, archives: tuple[str, ...] = (), shifts: tuple[str, ...] = ()
 ) -> Mapping[str, PublishedArchive]:
-    """Return the archives of *shift_set* named in *archives* or with any of *shifts*; all if both are empty.
-
-    Raises:
-        SourceError: the set names no archive, or lacks one of *archives* or *shifts*.
-    """
+    """Return the archives of *shift_set* named in *archives* or with any of *shifts*; all if both are empty."""
     known = shift_set.archives
     if not known:
         raise SourceError(
@@ -86,12 +82,7 @@ def select_archives(
 def download(
     archives: Mapping[str, PublishedArchive], folder: Path, progress: Reporter, *, homepage: str
 ) -> Iterator[Step[DownloadedArchive]]:
-    """Yield each of *archives* as soon as it is whole in *folder*; an intact archive is not downloaded again.
-
-    Raises:
-        SourceError: a missing archive has no URL, there is no room, a server does not deliver it, or its size or md5
-            differs from the publisher's.
-    """
+    """Yield each of *archives* as soon as it is whole in *folder*; an intact archive is not downloaded again."""
     lacking = {name: archive for name, archive in archives.items() if not (folder / name).exists()}
     _require_addresses(lacking, folder, homepage)
     _require_room(lacking, folder)
@@ -137,11 +128,6 @@ def _received_bytes(path: Path) -> int:
 
 
 def _check_existing(archive: PublishedArchive, path: Path, progress: Reporter) -> DownloadedArchive:
-    """Check the finished archive at *path*.
-
-    Raises:
-        SourceError: its size or md5 differs from the publisher's.
-    """
     size_bytes = path.stat().st_size
     digest = hashlib.md5(usedforsecurity=False)
     told = _MegabyteProgress(progress(f"{path.name} is checked", size_bytes // _MB, unit="MB"))
@@ -285,11 +271,7 @@ class _Download:
         self._tag = tag
 
     def _fetch(self) -> None:
-        """Request the archive until all of it has arrived.
-
-        Raises:
-            SourceError: the server refuses, or repeated attempts bring no new bytes.
-        """
+        """Request the archive until all of it has arrived."""
         try:
             run_and_wait(ask_patiently(self._receive, pauses_s=_PAUSES_S, count_received=lambda: self._num_bytes))
         except NoAnswerError as error:

@@ -113,11 +113,7 @@ def shift_set_of_file(content: Mapping[str, object], *, folder: Path) -> ShiftSe
 
 
 def read_shift_set(path: Path, name: str) -> ShiftSet:
-    """Return the shift set that the file *path* describes.
-
-    Raises:
-        BenchmarkFileError: the file is not YAML, or a field is missing, unknown or out of range.
-    """
+    """Return the shift set that the file *path* describes."""
     content = read_document(path)
     try:
         return ShiftSet.model_validate({**content, "name": name})

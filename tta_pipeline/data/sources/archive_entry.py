@@ -31,11 +31,7 @@ class Members(Protocol):
 
 
 def require_inside(name: str, *, where: str) -> str:
-    """Return the member's *name* without `.` parts; refuse a name that leads outside the archive *where*.
-
-    Raises:
-        SourceError: the name is absolute, or has `..`.
-    """
+    """Return the member's *name* without `.` parts; refuse a name that leads outside the archive *where*."""
     if name[:1] not in (".", "/") and "/." not in name and "//" not in name and name[-1:] != "/":
         return name
     parts = [part for part in name.split("/") if part not in ("", ".")]
@@ -47,11 +43,7 @@ def require_inside(name: str, *, where: str) -> str:
 
 
 def resolve_link(name: str, target: str, *, is_symbolic: bool, where: str) -> str:
-    """Return the member that the link *name* leads to; symbolic links are relative to their own folder.
-
-    Raises:
-        SourceError: the link leads outside the archive *where*.
-    """
+    """Return the member that the link *name* leads to; symbolic links are relative to their own folder."""
     parts = name.split("/")[:-1] if is_symbolic else []
     outside = target.startswith("/") or not target
     for part in target.split("/"):
@@ -69,10 +61,6 @@ def resolve_link(name: str, target: str, *, is_symbolic: bool, where: str) -> st
 
 
 def require_md5(found: str, expected: str, *, where: object) -> None:
-    """Refuse the archive *where* if its md5 is another than *expected*.
-
-    Raises:
-        SourceError: the sums differ.
-    """
+    """Refuse the archive *where* if its md5 is another than *expected*."""
     if found != expected.lower():
         raise SourceError(f"{where} has md5 {found}; expected {expected}: download it again")

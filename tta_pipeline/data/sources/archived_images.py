@@ -116,9 +116,6 @@ class ArchivedImages:
         """Find the images of *cells* in one pass per archive, and copy the images of compressed archives on the way.
 
         Images in an uncompressed archive are read in place: a copy would be read a second time anyway.
-
-        Raises:
-            SourceError: an archive is damaged or has another md5 than expected, or a cell is in two archives.
         """
         missing = [cell for cell in cells if cell not in self._prepared]
         if not missing:
@@ -128,11 +125,7 @@ class ArchivedImages:
             yield
 
     def listing(self, cell: Cell) -> Listing:
-        """Return the images of *cell*, sorted by name.
-
-        Raises:
-            SourceError: *cell* is not prepared, or the archives have no image of it.
-        """
+        """Return the images of *cell*, sorted by name."""
         found = get_prepared(self._prepared, cell, where=self.archives[0].parent)
         if not found.images:
             raise self._nothing(cell)
@@ -288,11 +281,7 @@ class _Layout:
         return _Place(cell, class_name, any(map(is_hidden, below)), below)
 
     def require_unambiguous(self, cell: Cell, found: Collection[Folders], path: Path) -> None:
-        """Refuse folders of images of *cell* that may or may not be classes.
-
-        Raises:
-            SourceError: see `require_unambiguous`, `require_one_level` and `find_only_parent` of `class_folders`.
-        """
+        """Refuse folders of images of *cell* that may or may not be classes."""
         if not self.rule.is_by_file and self.kind != "nested":
             require_unambiguous(found, self.rule.named, where=f"{path}, {cell.key},")
             if not self.takes_all:
@@ -303,12 +292,7 @@ class _Layout:
             find_only_parent(with_class, self.rule.named, where=path, folder=folder)
 
     def image_class(self, place: _Place, file_name: str, *, path: Path) -> str:
-        """Return the class of a file of the archive *path*, empty if it is not an image or has no class.
-
-        Raises:
-            SourceError: its name is not UTF-8.
-            ClassMapError: the ground truth lacks the file.
-        """
+        """Return the class of a file of the archive *path*, empty if it is not an image or has no class."""
         if not is_image(file_name):
             return ""
         require_unicode(f"{place.class_name}/{file_name}", of=path, error=SourceError)

@@ -19,9 +19,6 @@ def opened_archive(
     """Open an archive for one pass; if an md5 is expected, compare it.
 
     *progress* reports the MiB read.
-
-    Raises:
-        SourceError: the archive cannot be read, is of another kind, or has another md5.
     """
     opened = opened_zip if is_zip(path) else opened_tar
     return opened(path, expected_md5=expected_md5, progress=progress)

@@ -100,11 +100,7 @@ class ChosenShiftSet:
 
 
 def choose_shift_set(found: Iterable[FoundCell], place: Place, images: CellImages) -> ChosenShiftSet:
-    """Return the known shift set that has all cells *found* and such *images*, or else a new set with their names.
-
-    Raises:
-        SourceError: no set fits, and none of the names is valid for a shift.
-    """
+    """Return the known shift set that has all cells *found* and such *images*, or else a new set with their names."""
     found = sorted(set(found))
     named = [each for each in place.sets if len(_cells_of(each, found)) == len(found)]
     fitting = [each for each in named if images.fit(each)]

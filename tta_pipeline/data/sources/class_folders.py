@@ -71,11 +71,7 @@ class ClassRule:
         return folders[depth - 1] if depth else ""
 
     def class_of(self, folder: str, file_name: str, *, where: str | Path) -> str:
-        """Return the class of an image in the class folder *folder*, found at *where*; empty if it has none.
-
-        Raises:
-            ClassMapError: the list lacks the file, or the pattern does not match.
-        """
+        """Return the class of an image in the class folder *folder*, found at *where*; empty if it has none."""
         if self.classes_by_path:
             return self._class_by_path(f"{folder}/{file_name}") or ""
         if self.pattern is not None:
@@ -105,8 +101,7 @@ def class_depth(folders: Folders, named: ClassNames) -> int:
 def require_unambiguous(found: Iterable[Folders], named: ClassNames, *, where: str) -> None:
     """Refuse a folder such as `train` that holds images and lies beside class folders: it may be a class too.
 
-    Raises:
-        SourceError: the folders of images *found* in *where* have such a folder, and no class map names it.
+    *found* are the folders with images in *where*.
     """
     depths = {folders: class_depth(folders, named) for folders in found}
     for folders in sorted(depths):
@@ -132,9 +127,6 @@ def require_one_level(found: Iterable[Folders], named: ClassNames, *, where: str
     """Refuse class folders at several depths, or of one name in several folders, unless the class map has their names.
 
     Thumbnails in `cat/small` would be a class `small`, and the images in `cat/part_1` and `dog/part_1` one class.
-
-    Raises:
-        SourceError: the folders of images *found* in *where* have such class folders.
     """
     class_folders = sorted({folders[:depth] for folders in found if (depth := class_depth(folders, named))})
     places = {
@@ -153,11 +145,7 @@ def require_one_level(found: Iterable[Folders], named: ClassNames, *, where: str
 
 
 def find_only_parent(found: Iterable[Folders], named: ClassNames, *, where: Path, folder: str) -> Folders:
-    """Return the only parent of all class folders, used if the only cell's own *folder* is missing.
-
-    Raises:
-        SourceError: the class folders among the folders *found* in *where* have several parents.
-    """
+    """Return the only parent of all class folders, used if the only cell's own *folder* is missing."""
     depths = {folders: class_depth(folders, named) for folders in found}
     parents = sorted({folders[: depth - 1] if depth else folders for folders, depth in depths.items()})
     if len(parents) > 1:

@@ -140,11 +140,7 @@ def is_severity(name: str) -> bool:
 
 
 def inspect_archive(path: Path, seen: Inspection) -> None:
-    """Add the first members of *path* to *seen*; if there are more members, also sample headers across the archive.
-
-    Raises:
-        SourceError: *path* is not a tar, tar.gz or zip, or is damaged in the part that was read.
-    """
+    """Add the first members of *path* to *seen*; if there are more members, also sample headers across the archive."""
     has_all_names = is_zip(path)  # in its central directory
     until = time.monotonic() + MAX_S
     with opened_archive(path) as stream:

@@ -63,29 +63,17 @@ class ExistingShards:
         return dict(self.elsewhere).get(cell, self.root / cell.path)
 
     def shards(self, cell: Cell) -> tuple[Path, ...]:
-        """Return the shards of *cell*.
-
-        Raises:
-            SourceError: there are no shards, or the folder has shards of several sets.
-        """
+        """Return the shards of *cell*."""
         return find_one_set(self.folder(cell), self.train_files if cell == TRAIN else self.files)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the classes of all cells that exist, reading only headers and label members.
-
-        Raises:
-            SourceError, ClassMapError: see `read_class_names`.
-        """
+        """Return the classes of all cells that exist, reading only headers and label members."""
         there = (cell for cell in self.cells if self.folder(cell).is_dir())
         shards = (path for cell in there for path in self.shards(cell))
         return read_class_names(shards, self.names_by_id(), where=self.root)
 
     def names_by_id(self) -> Mapping[int, str] | None:
-        """Return the class of each number in the shards; None if the numbers are labels.
-
-        Raises:
-            ClassMapError: the devkit's file cannot be read.
-        """
+        """Return the class of each number in the shards; None if the numbers are labels."""
         return self._names_by_id
 
     def version(self, cell: Cell) -> str:
@@ -120,11 +108,7 @@ def stated_class(member: str, said: LabelContent) -> StatedClass | None:
 
 
 def replace_number_by_name(stated: StatedClass, names_by_id: Mapping[int, str], *, where: Path) -> StatedClass:
-    """Return *stated* with the class name in place of its number.
-
-    Raises:
-        ClassMapError: the number, found at *where*, is not in *names_by_id*.
-    """
+    """Return *stated*, found at *where*, with the class name in place of its number."""
     if stated.label is None:
         return stated
     if stated.label not in names_by_id:
@@ -190,10 +174,6 @@ def read_class_names(shards: Iterable[Path], names_by_id: Mapping[int, str] | No
     """Return the classes of *shards*, which are all shards of *where*, in label order.
 
     *names_by_id* has the class of each number, if the numbers in the shards are not labels.
-
-    Raises:
-        SourceError: a shard is damaged.
-        ClassMapError: see `classes_in_label_order` and `replace_number_by_name`.
     """
     found = ((path, stated) for path in shards for stated in _read_distinct_classes(path))
     named = (
@@ -214,9 +194,6 @@ def iterate_stated_classes(
     """Yield each image of the shard *stream* with its stated class, without reading images.
 
     Samples without an image or a class are left out: adoption reports them. At most *max_members* members are read.
-
-    Raises:
-        SourceError: the shard is damaged; the message names it as *where*.
     """
     members = GatheredMembers[Entry, Entry](keep=lambda entry: entry, read=lambda _: stream.read(MAX_LABEL_BYTES))
     for entry in islice(stream, max_members):

@@ -95,9 +95,6 @@ class FolderTree:
         """Return the images of *cell*, sorted by name.
 
         Links to files count as files, wherever they lead. A link to a folder above itself is not followed.
-
-        Raises:
-            SourceError: the cell's folder is missing or holds no image, or a link is broken.
         """
         return self._latest.pop(cell, None) or self._make_listing(cell)
 

@@ -69,20 +69,12 @@ class GeneratedImages(SpilledImages):
 
     @contextlib.contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Generate the images of *cells* under the spill root, and remove them when the block ends.
-
-        Raises:
-            SourceError: see `spill_cells`.
-        """
+        """Generate the images of *cells* under the spill root, and remove them when the block ends."""
         with self.clean.prepared((CLEAN,)), super().prepared(cells):
             yield
 
     def spill_cells(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
-        """Generate the images of *cells* into files of *spill*; the clean images must be prepared.
-
-        Raises:
-            SourceError: a clean image is missing or damaged, two images get the same name, or a setting is unknown.
-        """
+        """Generate the images of *cells* into files of *spill*; the clean images must be prepared."""
         clean = self.clean.listing(CLEAN).in_memory()
         names = _names(clean.images, suffix=self.encoding.suffix)
         with _executor(self.jobs) as executor:

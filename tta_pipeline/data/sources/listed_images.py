@@ -20,11 +20,7 @@ class ListedImages(SourceAround):
         return self.split.classes
 
     def listing(self, cell: Cell) -> Listing:
-        """Return the images of the split, sorted by name.
-
-        Raises:
-            SourceError: an image of the split is missing, or is there twice.
-        """
+        """Return the images of the split, sorted by name."""
         listing = self.source.listing(cell)
         found = Counter(image.name for image in listing.images)
         by_name = {f"{name}/{path.rpartition('/')[2]}": path for path, name in self.split.class_by_path.items()}

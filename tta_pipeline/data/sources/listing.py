@@ -44,11 +44,7 @@ class SourceImage(NamedTuple):
         return f"{self.class_name}/{self.file_name}"
 
     def read(self) -> bytes:
-        """Return the image's bytes.
-
-        Raises:
-            SourceError: the file is gone, unreadable, or has changed since it was listed.
-        """
+        """Return the image's bytes."""
         with ImageReader() as reader:
             return reader.read(self)
 
@@ -67,11 +63,7 @@ class ImageReader:
         self._close()
 
     def read(self, image: SourceImage) -> bytes:
-        """Return the bytes of *image*.
-
-        Raises:
-            SourceError: the file is gone, unreadable, or has changed since it was listed; or the sha256 is another.
-        """
+        """Return the bytes of *image*."""
         if image.size_bytes > MAX_FILE_BYTES:
             raise SourceError(
                 f"{image.path} ({image.name}) has {image.size_bytes:,} bytes; expected an image of at most "

@@ -30,11 +30,7 @@ class NumberedClasses(SourceAround):
 
     @gc_paused()
     def listing(self, cell: Cell) -> Listing:
-        """Return the images of *cell*, with the names of their classes, sorted by name.
-
-        Raises:
-            SourceError: a class folder is not the number of a class.
-        """
+        """Return the images of *cell*, with the names of their classes, sorted by name."""
         listing = self.source.listing(cell)
         classes = self.classes()
         if not classes:
@@ -61,9 +57,6 @@ def map_names_to_classes(
 
     If all names are numbers, they are positions in *classes* if *are_numbers* is set or none of them is a class.
     Without *classes*, each name is its own class.
-
-    Raises:
-        SourceError: a name occurs twice, or has no class.
     """
     if twice := find_duplicates(names):
         raise SourceError(
@@ -85,11 +78,7 @@ def map_names_to_classes(
 
 
 def name_of_label(label: int, names: Sequence[str], *, where: object) -> str:
-    """Return the class of *label*, which is in the file or item *where*, among *names* in label order.
-
-    Raises:
-        SourceError: there is no such class.
-    """
+    """Return the class of *label*, which is in the file or item *where*, among *names* in label order."""
     if not 0 <= label < len(names):
         raise SourceError(
             f"{where} has the label {label}; expected 0 to {len(names) - 1}, one for each of the {len(names)} classes: "

@@ -41,9 +41,6 @@ def find_packed_arrays(
     """Return the places of the array files in *archive*, by name without folders.
 
     Only headers are read, unless an md5 is expected: then the whole archive is read.
-
-    Raises:
-        SourceError: the archive is damaged, compressed or has another md5, or two of its files have the same name.
     """
     found: dict[str, ArrayPlace] = {}
     with opened_archive(archive, expected_md5=expected_md5, progress=progress) as stream:

@@ -64,11 +64,7 @@ class RemoteCell(ConfigModel):
         return (json.dumps(self.model_dump(mode="json"), indent=1) + "\n").encode()
 
     def find_changes(self) -> tuple[str, ...]:
-        """Return a sentence for each shard that has changed on the server.
-
-        Raises:
-            StreamError: the server does not answer.
-        """
+        """Return a sentence for each shard that has changed on the server."""
         found = fetch_file_facts([shard.url for shard in self.shards])
         pairs = ((shard.url, describe_change(now, shard.facts)) for shard, now in zip(self.shards, found, strict=True))
         return tuple(f"{url}: {problem}, as when the shards were located" for url, problem in pairs if problem)
@@ -103,11 +99,7 @@ class RemoteShards:
         return self.at(cell).version
 
     def at(self, cell: Cell) -> RemoteCell:
-        """Locate the shards of *cell*, asking the server about each of them.
-
-        Raises:
-            SourceError: there are no shards, two have the same name, or the server does not answer or serves no ranges.
-        """
+        """Locate the shards of *cell*, asking the server about each of them."""
         try:
             return self._locate(cell)
         except StreamError as error:
@@ -144,11 +136,7 @@ class RemoteShards:
 
 
 def read_remote_cell(folder: Path) -> RemoteCell | None:
-    """Return the URLs of the shards of the cell in *folder*; None if the shards are in the folder.
-
-    Raises:
-        SourceError: `remote.json` is damaged.
-    """
+    """Return the URLs of the shards of the cell in *folder*; None if the shards are in the folder."""
     path = folder / REMOTE_FILE
     if not path.is_file():
         return None

@@ -62,11 +62,7 @@ def _is_numbered_like(bare: str, read: Collection[str], stems: Collection[str]) 
 
 
 def require_read(names: Iterable[str], readable: tuple[str, ...] = _SUFFIXES, *, where: object) -> None:
-    """Refuse *names* in the folder *where* that `find_unread` finds: the set would be short of them.
-
-    Raises:
-        SourceError: there are such names.
-    """
+    """Refuse *names* in the folder *where* that `find_unread` finds: the set would be short of them."""
     if unread := find_unread(names, readable):
         raise SourceError(
             f"{where} has {len(unread):,} shards that are not read: {abbreviate_list(unread)}; expected names that end "
@@ -92,9 +88,6 @@ def find_shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...
     Args:
         folder: Folder of shards.
         files: Patterns of their names; if empty, all tars. Braces are lists and ranges of names, `*` matches any text.
-
-    Raises:
-        SourceError: there are no shards, a range in braces has gaps, or some shards are in a form that is not read.
     """
     found = list_shard_files(folder, files)
     names = [path.name for path in found]
@@ -109,11 +102,7 @@ def find_shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...
 
 
 def find_one_set(folder: Path, files: Sequence[str]) -> tuple[Path, ...]:
-    """Return the shards in *folder* as `find_shard_files` does; without *files* they must belong to one set.
-
-    Raises:
-        SourceError: there are no shards, a range in braces has gaps, or the names differ in more than their numbers.
-    """
+    """Return the shards in *folder* as `find_shard_files` does; without *files* they must belong to one set."""
     shards = find_shard_files(folder, files)
     if not files:
         _require_one_set(shards)
@@ -132,11 +121,7 @@ def _require_one_set(shards: Sequence[Path]) -> None:
 
 
 def shards_version(shards: Sequence[Path]) -> str:
-    """Return a digest of names, sizes and modification times of *shards*; links and unpacked copies equal the original.
-
-    Raises:
-        SourceError: a shard cannot be read.
-    """
+    """Return a digest of the names, sizes and times of *shards*; links and unpacked copies equal the original."""
     lines = []
     for path in shards:
         original = _original(path)
@@ -155,9 +140,6 @@ def link_shards(shards: Sequence[Path], target: Path, *, anew: bool = False) -> 
 
     Compressed shards are unpacked there. Making the folder, because of *anew* or because the shards have changed,
     drops its manifest.
-
-    Raises:
-        SourceError: a compressed shard is damaged.
     """
     if not anew and _links(shards) == _read_links(target):
         return False
@@ -180,11 +162,7 @@ def unpacked_path(shard: Path) -> Path:
 
 
 def unpack(shard: Path, target: Path) -> None:
-    """Unpack *shard* to *target*, with the modification time of *shard*; a plain tar under any name is copied.
-
-    Raises:
-        SourceError: *shard* is damaged, or of another compression than gzip.
-    """
+    """Unpack *shard* to *target*, with the modification time of *shard*; a plain tar under any name is copied."""
     compression = read_compression(shard)
     if compression not in ("", "gzip"):
         raise SourceError(f"{shard} is compressed with {compression}; expected gzip or a plain tar: pack it again")
@@ -199,11 +177,7 @@ def unpack(shard: Path, target: Path) -> None:
 
 
 def select_names(names: Collection[str], files: Sequence[str]) -> set[str]:
-    """Return the *names* that match the patterns *files*, whether compressed or not.
-
-    Raises:
-        SourceError: a pattern has unbalanced braces, or expands to too many names.
-    """
+    """Return the *names* that match the patterns *files*, whether compressed or not."""
     every = {_bare(name) for pattern in files for name in _expanded(pattern)}
     globs = [pattern for pattern in every if _is_glob(pattern)]
     return {

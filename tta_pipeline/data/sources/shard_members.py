@@ -130,9 +130,6 @@ class GatheredMembers(Generic[M, T]):
             where: The shard, for errors.
             error: Kind of the error.
             is_whole: Whether all members of the shard were added; if not, samples without an image are left out.
-
-        Raises:
-            PipelineError: a sample does not have exactly one image, or states several classes.
         """
         for key, members in self._by_key.items():
             if not members.images and not is_whole:

@@ -29,22 +29,14 @@ class SpillFile:
             self._file = path.open("xb", buffering=_BUFFER_BYTES)
 
     def append(self, class_name: str, file_name: str, data: bytes) -> None:
-        """Append one image.
-
-        Raises:
-            SourceError: the disk is full or not writable.
-        """
+        """Append one image."""
         with self._writing():
             self._file.write(data)
         self._images.append(class_name, file_name, size_bytes=len(data), offset=self._end)
         self._end += len(data)
 
     def flush_images(self) -> Slices:
-        """Flush the file and return the images written so far.
-
-        Raises:
-            SourceError: the disk is full or not writable.
-        """
+        """Flush the file and return the images written so far."""
         with self._writing():
             self._file.flush()
         return self._images
@@ -116,11 +108,7 @@ def offered(prepared: Mapping[Cell, Prepared], *, to: dict[Cell, Prepared]) -> I
 
 
 def get_prepared(every: Mapping[Cell, Prepared], cell: Cell, *, where: object) -> Prepared:
-    """Return the entry of *cell* in *every*, the prepared cells of the source *where*.
-
-    Raises:
-        SourceError: *cell* is not prepared.
-    """
+    """Return the entry of *cell* in *every*, the prepared cells of the source *where*."""
     if cell not in every:
         prepared = ", ".join(other.key for other in every) or "none"
         raise SourceError(
@@ -159,18 +147,10 @@ class SpilledImages(ABC):
 
     @contextlib.contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Write the images of *cells* under the spill root, and remove them when the block ends.
-
-        Raises:
-            SourceError: see `spill_cells`.
-        """
+        """Write the images of *cells* under the spill root, and remove them when the block ends."""
         with spill_folder(self.spill_root) as spill, offered(self.spill_cells(cells, spill), to=self._listings):
             yield
 
     def listing(self, cell: Cell) -> Listing:
-        """Return the images of *cell*, sorted by name.
-
-        Raises:
-            SourceError: *cell* is not prepared.
-        """
+        """Return the images of *cell*, sorted by name."""
         return get_prepared(self._listings, cell, where=self.origin)

@@ -45,9 +45,6 @@ def opened_tar(
     """Open an archive for one pass; if an md5 is expected, read to the end of the file and compare it.
 
     *progress* reports the MiB read.
-
-    Raises:
-        SourceError: the archive cannot be read, is compressed with anything but gzip, or has another md5.
     """
     with _raw(path, progress) as (raw, start), ThreadPoolExecutor(1) as thread:
         compression = find_compression(start)
@@ -105,11 +102,7 @@ class TarStream:
         self._require_end(fields)
 
     def read(self, size_bytes: int = -1) -> bytes:
-        """Return up to *size_bytes* of the latest member's remaining bytes; all of them if *size_bytes* is negative.
-
-        Raises:
-            SourceError: the archive is truncated.
-        """
+        """Return up to *size_bytes* of the latest member's remaining bytes; all of them if *size_bytes* is negative."""
         if size_bytes < 0 or size_bytes > self._left:
             size_bytes = self._left
         data = self._take(size_bytes)

@@ -36,10 +36,6 @@ def opened_zip(
     """Open a zip for one pass; if an md5 is expected, compare it before.
 
     *progress* reports the MiB passed.
-
-    Raises:
-        SourceError: the zip cannot be read, or has another md5; or its central directory is damaged, or has a member
-            that no honest program writes: see `ZipMembers`.
     """
     with _opened(path) as file:
         if expected_md5:
@@ -86,11 +82,7 @@ class ZipMembers:
         self._close()
 
     def read(self, size_bytes: int = -1) -> bytes:
-        """Return up to *size_bytes* of the latest member's remaining bytes; all of them if *size_bytes* is negative.
-
-        Raises:
-            SourceError: the data is damaged, or has another size than the central directory says.
-        """
+        """Return up to *size_bytes* of the latest member's remaining bytes; all of them if *size_bytes* is negative."""
         assert self._latest is not None
         try:
             if self._file is None:
@@ -164,11 +156,8 @@ def _plain_name(path: Path, member: zipfile.ZipInfo) -> str:
 
     Windows' own programs wrote backslashes, and others UTF-8 without its flag; any other name without the flag is in
     code page 437.
-
-    Raises:
-        SourceError: the name has the character NUL, after which zipfile cuts it.
     """
-    if "\0" in member.orig_filename:
+    if "\0" in member.orig_filename:  # zipfile cuts the name there
         raise _damage(path, f"the name {member.orig_filename!r}")
     name = member.filename  # from Python 3.12 on, the Unicode name in the extra fields if there is one
     if name == member.orig_filename and not member.flag_bits & _IS_UTF8 and not name.isascii():

@@ -28,11 +28,7 @@ def check_benchmark_files(locations: Locations) -> Iterator[Finding]:
 
 
 def check_named_benchmark(locations: Locations, name: str) -> Iterator[Finding]:
-    """Check the benchmark *name* and the files that it names; if it has several shift sets, check all of them.
-
-    Raises:
-        BenchmarkFileError: there is no such benchmark.
-    """
+    """Check the benchmark *name* and the files that it names; if it has several shift sets, check all of them."""
     loaded = _loaded(locations)
     found = {each: loaded.benchmarks[each] for each in loaded.benchmarks if name in (each, each.partition("/")[0])}
     faults = tuple(each for each in loaded.faults if name in (each.benchmark, each.path.stem))

@@ -32,9 +32,6 @@ def examine(
         locations: Where things lie.
         names: Names of benchmarks.
         queue_limit: See `check_run_limit`.
-
-    Raises:
-        BenchmarkFileError: there is no benchmark of a name in *names*.
     """
     if names:
         for name in names:

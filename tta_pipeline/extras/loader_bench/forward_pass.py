@@ -163,12 +163,6 @@ def compare_forward(
         settings: How to measure; each reader delivers bytes, which the model normalises on its device.
         report: Called with a line after every timed pass.
         is_staged: Whether the shards are copied to node-local disk first.
-
-    Raises:
-        ManifestError: the shards disagree with the manifest.
-        LoaderError: the images are not square, there is no such device, or webdataset has no shard for a process.
-        EvaluationError: there is no such model, or it does not take these images.
-        StreamError: there is no sample for a process, or together they delivered other samples than the manifest's.
     """
     require_device(settings.device)
     with (
@@ -231,11 +225,7 @@ def _prepare_readers(
 def _warm_up(
     reader: _Reader, read: Callable[[_Reader], tuple[_Pass, Indices]], shard_set: ShardSet, ranks: _Ranks
 ) -> float:
-    """Read once, and return the peak memory of all processes in MiB.
-
-    Raises:
-        StreamError: they together delivered other samples than the manifest's, or one of them twice.
-    """
+    """Read once, and return the peak memory of all processes in MiB."""
     with watched([os.getpid()]) as memory:
         _, indices = read(reader)
     keys = reader.shard_set.index.keys

@@ -120,11 +120,6 @@ def compare(
         settings: How to measure.
         report: Called with a line after every read.
         is_staged: Whether the shards are copied to node-local disk first, which is timed separately.
-
-    Raises:
-        ManifestError: the shards disagree with the manifest.
-        LoaderError: the images are not square, or the device does not exist.
-        StreamError: a loader delivered other samples than the manifest names.
     """
     with (
         nearby(location, report, is_staged=is_staged) as (folder, staging_mb_per_s),
@@ -151,11 +146,7 @@ def nearby(location: str, report: Callable[[str], None], *, is_staged: bool) -> 
 
 
 def require_device(device: str) -> None:
-    """Refuse a kind of device that this machine lacks.
-
-    Raises:
-        LoaderError: *device* is neither cpu nor the kind of this machine's accelerator.
-    """
+    """Refuse a kind of device that this machine lacks."""
     found = ("cpu", accelerator_kind())
     if device not in found:
         raise LoaderError(f"device is {device!r}; expected one of {', '.join(dict.fromkeys(found))}")
@@ -164,12 +155,7 @@ def require_device(device: str) -> None:
 def measure(
     data: PreparedData, loaders: Mapping[str, Loader], settings: Settings, report: Callable[[str], None]
 ) -> tuple[LoaderRow, ...]:
-    """Measure *loaders* as `compare` does, on prepared data.
-
-    Raises:
-        LoaderError: the device does not exist.
-        StreamError: a loader delivered other samples than the manifest names.
-    """
+    """Measure *loaders* as `compare` does, on prepared data."""
     require_device(settings.device)
     configs = [
         LoaderConfig(name=name, loader=loader, num_threads=count)

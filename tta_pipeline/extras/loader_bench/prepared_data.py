@@ -37,12 +37,7 @@ class PreparedData:
 
 @contextmanager
 def prepared(folder: Path, loaders: Mapping[str, Loader], *, num_processes: int = 1) -> Iterator[PreparedData]:
-    """Prepare the shard set in *folder* for *loaders*, and remove the temporary forms afterwards.
-
-    Raises:
-        ManifestError: the shards disagree with the manifest.
-        LoaderError: the first image is not square.
-    """
+    """Prepare the shard set in *folder* for *loaders*, and remove the temporary forms afterwards."""
     shard_set = ShardSet.open(folder)
     with scratch_folder("loader-bench-forms") as temporary:
         parts: tuple[Path, ...] = (folder,)
@@ -76,11 +71,7 @@ def generate_shards(
 
 
 def require_square_images(shard_set: ShardSet) -> int:
-    """Return the height and width of the images of *shard_set* in pixels.
-
-    Raises:
-        LoaderError: the first image is not square.
-    """
+    """Return the height and width of the images of *shard_set* in pixels."""
     header = read_image_header(next(read_stored_files(shard_set)))
     if header.height != header.width:
         raise LoaderError(

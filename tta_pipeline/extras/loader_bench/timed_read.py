@@ -65,11 +65,7 @@ def prepare_read(read: TimedRead) -> int:
 
 
 def warm_up(read: TimedRead) -> None:
-    """Read the whole shard set without timing.
-
-    Raises:
-        StreamError: samples other than the manifest's were delivered, or one of them twice.
-    """
+    """Read the whole shard set without timing."""
     indices = np.concatenate([batch.indices for batch in _batches(read)])
     expected = _open_shard_set(read.shard_folder)[0].manifest.num_samples
     times = np.bincount(indices, minlength=expected)

@@ -31,11 +31,7 @@ class WebDatasetLoader(Baseline):
 
     @classmethod
     def share(cls, shard_set: ShardSet, rank: int, num_ranks: int) -> ShardSet:
-        """Return *shard_set* with the samples of every *num_ranks*-th shard, as webdataset deals them to processes.
-
-        Raises:
-            LoaderError: there are fewer shards than processes.
-        """
+        """Return *shard_set* with the samples of every *num_ranks*-th shard, as webdataset deals them to processes."""
         shards = shard_set.index.shards
         if (num_shards := len(shard_set.manifest.shards)) < num_ranks:
             raise LoaderError(
@@ -45,11 +41,7 @@ class WebDatasetLoader(Baseline):
         return shard_set.select_samples(np.flatnonzero(shards % num_ranks == rank))
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield every batch of the shards in which the samples lie, in webdataset's own order.
-
-        Raises:
-            LoaderError: webdataset cannot open files in the shard set's folder.
-        """
+        """Yield every batch of the shards in which the samples lie, in webdataset's own order."""
         positions = {key: position for position, key in enumerate(self.shard_set.index.keys)}
         paths = shard_paths(self.shard_set)
         dataset = (

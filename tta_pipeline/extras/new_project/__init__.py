@@ -33,10 +33,6 @@ def create_project(folder: Path, *, data_root: str = "data") -> tuple[Path, ...]
         folder: Folder of the project.
         data_root: `TTA_DATA_ROOT`, for the first benchmark file; a relative path starts in *folder*, where the user
             works next.
-
-    Raises:
-        SettingsError: *folder* or the benchmark file exists, the name of *folder* is no valid name of a project, or
-            either cannot be written.
     """
     name = folder.absolute().name
     if not all(part.isascii() and part.isalnum() for part in name.replace("_", "-").split("-")):

@@ -44,10 +44,6 @@ def draft_benchmark(
         own_folder: Folder with the user's own shift sets.
         draft_model: Returns name and section of the model for the images that were found; None: a model that may fit,
             or one to fill in.
-
-    Raises:
-        BenchmarkFileError: *name* is no valid name of a benchmark, or the model or its weights do not exist.
-        SourceError: see `survey`.
     """
     embedded = {path.stem for path in Path(str(benchmarks.__file__)).parent.glob("*.yaml")}
     if not is_benchmark_name(name) or name.lower() in embedded:
@@ -65,11 +61,7 @@ def draft_benchmark(
 
 
 def write_new_file(path: Path, text: str) -> None:
-    """Write *text* to *path*, which must not exist yet, whatever its capitals.
-
-    Raises:
-        BenchmarkFileError: the file exists, or cannot be written.
-    """
+    """Write *text* to *path*, which must not exist yet, whatever its capitals."""
     alike = [each for each in path.parent.glob("*.yaml") if each.name.lower() == path.name.lower()]
     if alike:
         raise BenchmarkFileError(f"{alike[0]} exists; expected a new name: choose another, or remove the file")

@@ -24,9 +24,6 @@ def draft_model(found: Survey, *, model: str, weights: str | None) -> tuple[str,
         model: `torchvision:<architecture>`, `timm:<architecture>`, `hf:<org>/<name>@<commit>`, or `<module>:<name>` of
             a function or class of the user's own.
         weights: A file; `none` for random weights; the name of weights of torchvision; None: the published ones.
-
-    Raises:
-        BenchmarkFileError: the model or its weights do not exist, or do not go together.
     """
     mean, std = usual_normalisation(found.fitting_size)
     try:

@@ -49,9 +49,6 @@ def draft_sets(name: str, root: Path) -> Draft:
     """Return the benchmark file *name* for the sets under *root*: its own folder, or one or two levels below it.
 
     Nothing is read but names: a folder as published, archives as published, or a split beside images.
-
-    Raises:
-        SourceError: there is none of `SETS`.
     """
     found = {each: section for each in SETS if (section := _find_set(shipped_set(each), root.absolute()))}
     if not found:

@@ -21,9 +21,6 @@ def survey(paths: Sequence[Path], own_folder: Path | None = None) -> Survey:
     Args:
         paths: Folder or archives.
         own_folder: Folder with the user's own shift sets.
-
-    Raises:
-        SourceError: a path does not exist, or its content cannot become a benchmark.
     """
     for path in paths:
         if not path.exists():

@@ -67,11 +67,7 @@ def all_methods_text() -> str:
 
 
 def benchmark_text(name: str, found: Survey, model: tuple[str, NetworkSection] | None = None) -> str:
-    """Return the benchmark file: the template `files/benchmark.yaml.j2` with what was *found*, and the *model*.
-
-    Raises:
-        SourceError: a path has characters that are not printable.
-    """
+    """Return the benchmark file: the template `files/benchmark.yaml.j2` with what was *found*, and the *model*."""
     using_source = [method for method, entry in METHODS.items() if entry.source_data != "unused"]
     methods = [*METHODS, *(method for method in added(GROUP) if method not in METHODS)]
     model_name, section = model or ("resnet50" if found.num_labels == 1000 else "my_model", None)

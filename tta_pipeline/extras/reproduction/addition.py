@@ -45,9 +45,6 @@ def add_published(origin: Path, name: str, locations: Locations) -> tuple[str, .
         origin: A folder that `results publish` wrote, or an archive of one.
         name: What the results are called here: experiments become `<name>:<experiment>`.
         locations: The data root.
-
-    Raises:
-        RecordError: *name* is taken or no name, or *origin* has no results, or damaged or foreign ones.
     """
     target = locations.root / ADDED / name
     if not is_name(name):
@@ -68,11 +65,7 @@ def add_published(origin: Path, name: str, locations: Locations) -> tuple[str, .
 
 
 def _prove(folder: Path, plan_path: Path) -> list[Path]:
-    """Read and hash what the plan at *plan_path* asks for in *folder*; return its files.
-
-    Raises:
-        RecordError: a file is damaged, foreign or a link, or there are no results.
-    """
+    """Read and hash what the plan at *plan_path* asks for in *folder*; return its files."""
     _require_files(folder, [plan_path])
     _require_plain(plan_path, read_plan(plan_path))
     found = read_experiment(folder, plan_path)
@@ -151,12 +144,7 @@ def _require_archive(name: str, origin: Path | str) -> None:
 
 @contextmanager
 def downloaded(url: str) -> Iterator[Path]:
-    """Yield the archive at *url*, downloaded to node-local disk.
-
-    Raises:
-        RecordError: *url* does not name an archive.
-        StreamError: the server does not answer, or has no such file.
-    """
+    """Yield the archive at *url*, downloaded to node-local disk."""
     name = PurePosixPath(urlsplit(validate_url(url)).path).name
     _require_archive(name, url)
     with scratch_folder("downloaded-results") as folder:

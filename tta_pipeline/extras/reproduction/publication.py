@@ -42,12 +42,7 @@ To evaluate it again on other hardware, and compare: `tta-pipeline results repro
 
 
 def collect_experiment(benchmark: Benchmark, experiment: str, locations: Locations) -> PublishedExperiment | None:
-    """Return *experiment* with the results that count; None if there are none.
-
-    Raises:
-        RecordError: a result or its predictions are damaged, or were not kept, or the list of the subset's samples is
-            another one now.
-    """
+    """Return *experiment* with the results that count; None if there are none."""
     path = plan_path(locations, benchmark.name, experiment)
     found = read_experiment(locations.root, path) if path.exists() else None
     if found is None:
@@ -83,9 +78,6 @@ def write_publication(
         benchmark: Their benchmark.
         locations: Where results and benchmark files lie.
         is_robustbench: Whether to add entries for RobustBench's model zoo.
-
-    Raises:
-        RecordError: *target* exists.
     """
     if target.exists():
         raise RecordError(f"{target} exists already; expected a new folder: name another, or remove this one")

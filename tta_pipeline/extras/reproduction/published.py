@@ -88,11 +88,7 @@ class PublishedExperiment:
         return self.plan.num_cells - len(self.rows)
 
     def require_predictions(self) -> None:
-        """Refuse predictions that are not those of the results; each file is read and hashed.
-
-        Raises:
-            RecordError: they were not kept, or are damaged or others.
-        """
+        """Refuse predictions that are not those of the results; each file is read and hashed."""
         for cell in self.cells:
             kept = cell.read_predictions()
             if (len(kept.positions), kept.sha256) != (cell.row.num_samples, cell.row.predictions_sha256):
@@ -100,11 +96,7 @@ class PublishedExperiment:
 
     @cached_property
     def settings(self) -> JsonObject:
-        """The experiment with all hyperparameters.
-
-        Raises:
-            RecordError: the results were made with several.
-        """
+        """The experiment with all hyperparameters."""
         found = {row.config for row in self.rows}
         if len(found) != 1:
             raise RecordError(
@@ -128,11 +120,7 @@ class PublishedExperiment:
 
 
 def read_plan(path: Path) -> Plan:
-    """Read the plan at *path*.
-
-    Raises:
-        RecordError: it cannot be read, or is damaged; the message has its path.
-    """
+    """Read the plan at *path*."""
     try:
         return Plan.parse(path, path.read_bytes())
     except (OSError, RecordError) as error:
@@ -140,11 +128,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def read_experiment(folder: Path, plan_path: Path) -> PublishedExperiment | None:
-    """Return the experiment of the plan at *plan_path*, with its results in *folder*; None if it has no results.
-
-    Raises:
-        RecordError: the plan or a result is damaged.
-    """
+    """Return the experiment of the plan at *plan_path*, with its results in *folder*; None if it has no results."""
     plan = read_plan(plan_path)
     beside = plan_path.parent.parent
     stored: list[StoredResult] = []
@@ -163,11 +147,7 @@ def added_experiments(locations: Locations, benchmark: str) -> tuple[str, ...]:
 
 
 def read_added(locations: Locations, benchmark: str, name: str) -> PublishedExperiment:
-    """Return the experiment `<source>:<experiment>` of *benchmark* that was added from others.
-
-    Raises:
-        RecordError: it is not there, or a file is damaged.
-    """
+    """Return the experiment `<source>:<experiment>` of *benchmark* that was added from others."""
     source, _, experiment = name.partition(":")
     folder = locations.root / ADDED / source
     path = folder / RESULTS / benchmark / PLANS / f"{experiment}.json"
@@ -178,11 +158,7 @@ def read_added(locations: Locations, benchmark: str, name: str) -> PublishedExpe
 
 
 def find_experiment(folder: Path, name: str | None) -> PublishedExperiment:
-    """Return the published experiment *name* in *folder*; None: the only one.
-
-    Raises:
-        RecordError: there is no such experiment, there are several, or a file is damaged.
-    """
+    """Return the published experiment *name* in *folder*; None: the only one."""
     plans = {path.stem: path for path in plan_files(folder / RESULTS)}
     if not plans:
         raise RecordError(

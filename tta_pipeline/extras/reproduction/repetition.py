@@ -105,11 +105,6 @@ def repeat(
         device: Device, in the notation of `Machine`.
         versions: Present versions of libraries.
         tell: Called with messages about progress.
-
-    Raises:
-        EvaluationError: the local benchmark lacks the model, a stream has other cells, or it cannot be evaluated.
-        RecordError: the settings are invalid in this version of the project, or a key was not published.
-        ManifestError: shards are missing or damaged.
     """
     results = _local_experiment(published, benchmark, locations, scratch)
     chosen = _select_keys(published, results, keys)

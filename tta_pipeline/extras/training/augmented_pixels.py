@@ -99,11 +99,7 @@ class AugmentedPixels:
         self._files.expect(indices)
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
-        """Read, decode and augment the samples at *indices* into *out*, uint8 (B, S, S, 3).
-
-        Raises:
-            StreamError: a sample cannot be read or decoded, or its bytes differ from the manifest.
-        """
+        """Read, decode and augment the samples at *indices* into *out*, uint8 (B, S, S, 3)."""
         self._limit_to_one_core()
         drawn, files = zip(*self._augment.draws(indices), strict=True), self._files.read_files(indices)
         for index, data, image, own in zip(indices.tolist(), files, out, drawn, strict=True):

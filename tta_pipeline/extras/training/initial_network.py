@@ -25,9 +25,6 @@ def make_initial_network(settings: TrainedModel, images: TrainingInput, *, num_c
 
     Its normalisation is that of the pretrained weights if it is fine-tuned, else the one that the benchmark file
     declares, else the channel statistics of *images*, which come in random order, preprocessed as in evaluation.
-
-    Raises:
-        EvaluationError: the network or its weights are unavailable, or it does not return *num_classes* logits.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
@@ -46,9 +43,6 @@ def load_network(spec: NetworkSection, *, num_classes: int) -> tuple[nn.Module, 
     """Return the network of *spec* and its weights; a head with another number of outputs is replaced by a fresh head.
 
     The weights of a fresh head are drawn from torch's global seed.
-
-    Raises:
-        EvaluationError: *spec* has no weights, or the weights are missing or not the expected ones.
     """
     kind = kind_of(spec)
     architecture, start = kind.architecture(), kind.weights(None)
@@ -69,11 +63,7 @@ def _declared_normalisation(spec: NetworkSection) -> tuple[tuple[float, ...], tu
 
 
 def _replace_last_linear(network: nn.Module, *, num_classes: int, called: str) -> None:
-    """Give *network* a fresh last linear layer, unless it has *num_classes* outputs.
-
-    Raises:
-        EvaluationError: there is no linear layer.
-    """
+    """Give *network* a fresh last linear layer, unless it has *num_classes* outputs."""
     layers = [(name, layer) for name, layer in network.named_modules() if name and isinstance(layer, nn.Linear)]
     if not layers:
         raise EvaluationError(
@@ -88,11 +78,7 @@ def _replace_last_linear(network: nn.Module, *, num_classes: int, called: str) -
 
 
 def _require_logits(network: Normalized, settings: TrainedModel, *, image_size: int, num_classes: int) -> None:
-    """Check that *network* returns one logit for each class; the loss would not reveal additional ones.
-
-    Raises:
-        EvaluationError: it does not, or it does not accept images of the benchmark's size.
-    """
+    """Check that *network* returns one logit for each class; the loss would not reveal additional ones."""
     called, shape = kind_of(settings.network).architecture().display_name, (2, 3, image_size, image_size)
     try:
         logits = try_network(network, image_size=image_size)

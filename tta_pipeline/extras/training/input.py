@@ -91,9 +91,6 @@ class TrainingInput:
             number: Number of the epoch, from 0: every epoch has another order and other crops.
             skip_batches: Number of batches at the beginning that an interrupted training has already used. They are not
                 decoded, except by the loader webdataset, which cannot start in the middle.
-
-        Raises:
-            StreamError: a sample cannot be read or decoded, or differs from the manifest.
         """
         augment = Augment(settings=self.settings, hashes=self._hashes, seed=self.seed, epoch=number)
         if self.settings.loader == "webdataset":

@@ -12,11 +12,7 @@ from tta_pipeline.shards.shard_set import ShardSet
 
 
 def find_loose_files(shard_set: ShardSet, listing: Listing) -> tuple[Path, ...]:
-    """Return the file in *listing* of each sample of *shard_set*, in stored order.
-
-    Raises:
-        StreamError: a sample has no file of its name and size.
-    """
+    """Return the file in *listing* of each sample of *shard_set*, in stored order."""
     by_key = {sample_key(make_member_name(image.class_name, image.file_name)): image for image in listing.images}
     found = []
     for key, size_bytes in zip(shard_set.index.keys, shard_set.index.sizes.tolist(), strict=True):
@@ -46,11 +42,7 @@ class ListedFiles:
         """Do nothing: the positions of the files on the disk are unknown, so nothing can be read ahead."""
 
     def read_files(self, indices: Indices) -> Iterator[bytes]:
-        """Yield the files of the samples at *indices*.
-
-        Raises:
-            StreamError: a file cannot be read, or differs from the manifest.
-        """
+        """Yield the files of the samples at *indices*."""
         for index, expected in zip(indices.tolist(), self._check.expected(indices), strict=True):
             try:
                 data = self._paths[index].read_bytes()

@@ -146,13 +146,7 @@ class Training:
         self._began = self._lap_began = self._saved_at = self._counted_until = time.perf_counter()
 
     def run(self) -> Trained:
-        """Train from the newest checkpoint to the last epoch, or until `patience` ends the training.
-
-        Raises:
-            EvaluationError: the loss is not finite, the device is out of memory, or the checkpoint belongs to another
-                order of the samples.
-            StreamError: a sample cannot be read or decoded.
-        """
+        """Train from the newest checkpoint to the last epoch, or until `patience` ends the training."""
         self._resume()
         self._began = self._saved_at = self._counted_until = time.perf_counter()
         with (

@@ -45,13 +45,7 @@ class SourceTraining(TrainingOnDisk):
     """The training of one model of a benchmark, and the locations of its files."""
 
     def train(self, *, machine: Machine, ranks: Ranks = SINGLE_RANK, say: Callable[[str], None]) -> None:
-        """Train the model, or resume its training, unless the same training has ended; the first process saves it.
-
-        Raises:
-            DataRootError: the read-only store has weights of this name from another training.
-            EvaluationError: the network or its weights are unavailable, the loss is not finite, or memory is short.
-            StreamError: an image cannot be read.
-        """
+        """Train the model, or resume its training, unless the same training has ended; the first process saves it."""
         shard_set = self.shard_set(TRAIN)
         if self._find_finished(shard_set) is None:
             self.locations.require_own(self.path)
@@ -110,9 +104,6 @@ class SourceTraining(TrainingOnDisk):
         """Return the images to learn from, and the images for validation or None.
 
         Validation uses a share held out by the seed, or else the clean test images.
-
-        Raises:
-            EvaluationError: one part would be empty.
         """
         share, num_samples = self.settings.held_out, len(shard_set.index)
         if not share:

@@ -90,12 +90,7 @@ class TrainingOnDisk:
         return facts if facts and facts.fingerprint == self.fingerprint(shard_set) else None
 
     def require_finished(self) -> SourceModelFacts:
-        """Return the facts of the model, which must be trained on the present shards with the present settings.
-
-        Raises:
-            EvaluationError: it is not trained, or was trained otherwise.
-            ManifestError: see `find_finished`.
-        """
+        """Return the facts of the model, which must be trained on the present shards with the present settings."""
         found = self.find_finished()
         if found is None:
             raise EvaluationError(f"{self.path} is missing or of another training; expected a finished training")

@@ -38,11 +38,7 @@ class _Sample:
         self._positions = {key: position for position, key in enumerate(shard_set.index.keys)}
 
     def __call__(self, sample: Mapping[str, Any]) -> tuple[npt.NDArray[np.uint8], int]:
-        """Return the image, uint8 (S, S, 3), and the position of the sample in the index.
-
-        Raises:
-            StreamError: the sample is not in the manifest, or cannot be decoded.
-        """
+        """Return the image, uint8 (S, S, 3), and the position of the sample in the index."""
         place = f"{sample['__url__']}, sample {sample['__key__']}"
         # If keys are only unique within a shard, the index has the shard's name before them.
         names = (sample["__key__"], f"{Path(sample['__url__']).stem}/{sample['__key__']}")
@@ -87,9 +83,6 @@ def read_by_webdataset(
         image_size: Height and width of the images in pixels.
         num_workers: Number of worker processes, at least one; a single process reads shards in stored order.
         seed: Numbers that determine the order.
-
-    Raises:
-        StreamError: a sample differs from the manifest, or there are too few.
     """
     number = int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0])
     stages: list[Any] = [*_shards(_urls(shard_set), settings, number), webdataset.tarfile_to_samples()]

@@ -20,11 +20,7 @@ _MOST_COMBINATIONS = 1_000_000
 
 
 def parse_grid(texts: Iterable[str]) -> Grid:
-    """Parse *texts* such as `lr=1e-4,1e-3` into a grid; a value that is no JSON is text.
-
-    Raises:
-        EvaluationError: a text is not of this form, or a hyperparameter is named twice.
-    """
+    """Parse *texts* such as `lr=1e-4,1e-3` into a grid; a value that is no JSON is text."""
     grid: dict[str, tuple[HyperparameterValue, ...]] = {}
     for text in texts:
         name, sign, values = text.partition("=")
@@ -39,11 +35,7 @@ def parse_grid(texts: Iterable[str]) -> Grid:
 
 
 def require_valid_grid(grid: Grid, experiment: Experiment, experiment_name: str) -> None:
-    """Refuse a *grid* that is empty, or has values that are invalid for a hyperparameter of *experiment*.
-
-    Raises:
-        EvaluationError: the grid is refused; the message lists every invalid value.
-    """
+    """Refuse a *grid* that is empty, or has values that are invalid for a hyperparameter of *experiment*."""
     if not grid:
         raise EvaluationError(
             f"found no grid for {experiment_name}; expected tuning.{experiment_name}.grid in the benchmark file, or "
@@ -56,11 +48,7 @@ def require_valid_grid(grid: Grid, experiment: Experiment, experiment_name: str)
 
 
 def require_valid_combinations(found: Iterable[Combination], experiment: Experiment) -> None:
-    """Refuse combinations whose values are valid for *experiment* one by one, but not together.
-
-    Raises:
-        EvaluationError: a combination is invalid; the message names it.
-    """
+    """Refuse combinations whose values are valid for *experiment* one by one, but not together."""
     for each in found:
         changed = {**experiment.hyperparameters, **each}
         try:
@@ -76,9 +64,6 @@ def combinations(grid: Grid, budget: int) -> tuple[Combination, ...]:
     """Return all combinations of *grid* in its order, or *budget* of them, drawn at random.
 
     The draw is a function of grid and budget, and a larger budget extends the draw of a smaller one.
-
-    Raises:
-        EvaluationError: the grid has more than a million combinations.
     """
     number = num_combinations(grid)
     if number > _MOST_COMBINATIONS:

@@ -17,11 +17,7 @@ from tta_pipeline.util.short_lists import abbreviate_list
 
 
 def require_tunable(benchmark: Benchmark, experiment_name: str) -> Tuning:
-    """Return the settings for tuning *experiment_name*.
-
-    Raises:
-        BenchmarkFileError: there are no held-out shifts, or the file does not name the experiment under `tuning`.
-    """
+    """Return the settings for tuning *experiment_name*."""
     if not benchmark.held_out:
         raise BenchmarkFileError(benchmark.why_none_held_out)
     if experiment_name not in benchmark.tuning or experiment_name not in benchmark.experiments:
@@ -60,12 +56,7 @@ def benchmark_of_trial(
 
 
 def require_unreported_images(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Locations) -> None:
-    """Refuse *cells* that are not held out, or that have the same shards as a reported cell.
-
-    Raises:
-        EvaluationError: a cell is reported, has the images of a reported cell, or has no shards.
-        ManifestError: the shards of a held-out cell belong to another cell, or their manifest is damaged.
-    """
+    """Refuse *cells* that are not held out, or that have the same shards as a reported cell."""
     require_held_out(benchmark, tuple(dict.fromkeys(cell.corruption for cell in cells)), "a trial would be evaluated")
     require_shards(benchmark, cells, locations)
     reported: dict[str, Cell] = {}
@@ -86,11 +77,7 @@ def require_unreported_images(benchmark: Benchmark, cells: tuple[Cell, ...], loc
 
 
 def require_shards(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Locations) -> None:
-    """Refuse *cells*, all of them held out or all of them reported, if one of them has no shards.
-
-    Raises:
-        EvaluationError: shards are missing; the message has the command that makes them.
-    """
+    """Refuse *cells*, all of them held out or all of them reported, if one of them has no shards."""
     missing = find_without_shards(benchmark, cells, locations)
     if not missing:
         return

@@ -42,12 +42,7 @@ from tta_pipeline.util.software_versions import software_versions
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """The search for the hyperparameters of one experiment.
-
-    Raises:
-        BenchmarkFileError: the benchmark has no held-out shifts, or does not name the experiment under `tuning`.
-        EvaluationError: the grid is empty, or has values that are invalid for a hyperparameter.
-    """
+    """The search for the hyperparameters of one experiment."""
 
     benchmark: Benchmark
     experiment_name: str
@@ -114,11 +109,7 @@ class Search:
         )  # fmt: skip
 
     def require_images(self) -> None:
-        """Refuse a search whose cells have no shards, or whose held-out cells have the shards of reported ones.
-
-        Raises:
-            EvaluationError, ManifestError: see `require_unreported_images` and `require_shards`.
-        """
+        """Refuse a search whose cells have no shards, or whose held-out cells have the shards of reported ones."""
         require_unreported_images(self.benchmark, self._cells(self.benchmark.held_out), self.locations)
         if self.compare:
             require_shards(self.benchmark, self._cells(self.benchmark.corruptions), self.locations)

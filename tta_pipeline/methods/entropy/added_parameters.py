@@ -68,11 +68,7 @@ class Adapter(nn.Module):
 def add_low_rank_updates(
     model: nn.Module, settings: EntropyHyperparameters, *, num_classes: int, seed: int, method: str
 ) -> None:
-    """Add updates to attention and linear layers of *model*, except to linear layers with *num_classes* outputs.
-
-    Raises:
-        AdaptationError: *model* has no such layer.
-    """
+    """Add updates to attention and linear layers of *model*, except to linear layers with *num_classes* outputs."""
     generator = torch.Generator().manual_seed(seed)
     weights = list(_find_weights(model, num_classes))
     if not weights:
@@ -89,11 +85,7 @@ def add_low_rank_updates(
 def add_adapters(
     model: nn.Module, settings: EntropyHyperparameters, *, num_classes: int, seed: int, method: str
 ) -> None:
-    """Put an adapter after each feed-forward network of *model*.
-
-    Raises:
-        AdaptationError: *model* has no feed-forward network of two linear layers.
-    """
+    """Put an adapter after each feed-forward network of *model*."""
     del num_classes  # other choices of parameters need it
     generator = torch.Generator().manual_seed(seed)
     layers = list(_find_feed_forward_ends(model))

@@ -9,10 +9,6 @@ from tta_pipeline.methods.features import find_classifier
 def unfreeze_classifier(
     model: nn.Module, settings: EntropyHyperparameters, *, num_classes: int, seed: int, method: str
 ) -> None:
-    """Let the layer of *model* with *num_classes* outputs adapt.
-
-    Raises:
-        AdaptationError: *model* has no such layer at its end.
-    """
+    """Let the layer of *model* with *num_classes* outputs adapt."""
     del settings, seed  # other choices of parameters need them
     find_classifier(model, num_classes=num_classes, method=f"{method}, params last").requires_grad_(True)

@@ -12,11 +12,7 @@ from tta_pipeline.methods.stateful import Stateful
 
 
 class Predictor(Stateful):
-    """A predictor in front of the classifier of *model*; *optimizer* trains it with the learning rate *lr*.
-
-    Raises:
-        AdaptationError: *model* has no classifier with *num_classes* outputs, or has two.
-    """
+    """A predictor in front of the classifier of *model*; *optimizer* trains it with the learning rate *lr*."""
 
     state_attrs = ("_layer",)
 

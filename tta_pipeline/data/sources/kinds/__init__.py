@@ -42,11 +42,7 @@ KINDS: tuple[type[SourceSection], ...] = (
 
 
 def section_from_options(options: SourceOptions) -> ImagesSection:
-    """Return the section for *options* of the command `shards make`.
-
-    Raises:
-        SourceError: the paths are not a source, or an option does not apply to this kind.
-    """
+    """Return the section for *options* of the command `shards make`."""
     if len(options.sources) > 1 and (folders := [path for path in options.sources if path.is_dir()]):
         raise SourceError(f"found the folder {folders[0]} beside other sources; expected one folder, or archives only")
     sections = (kind.from_options(options) for kind in KINDS if issubclass(kind, ImagesSection))

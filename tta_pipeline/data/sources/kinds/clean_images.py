@@ -81,11 +81,7 @@ class ClassesOfFiles(ConfigModel):
             )
 
     def classes_by_file(self, at: SourceContext) -> Mapping[str, str]:
-        """Return the class of each file in the ground truth; nothing if there is no ground truth.
-
-        Raises:
-            ClassMapError: see `read_ground_truth`.
-        """
+        """Return the class of each file in the ground truth; nothing if there is no ground truth."""
         if self.ground_truth is None:
             return {}
         ids = read_devkit_ids(self.devkit.expanduser()) if self.devkit else None
@@ -112,9 +108,6 @@ class ListedBySplit(ConfigModel):
         Args:
             shift_set: The shift set, whose split is looked for if the field is not set.
             beside: The folder for this.
-
-        Raises:
-            ClassMapError: the file cannot be read, or is no split.
         """
         if not self.has_split(shift_set):
             return None

@@ -197,11 +197,7 @@ def _record_path(root: Path, cell: Cell) -> Path:
 
 
 def _describe_files(root: Path, cell: Cell, settings: DigitsSettings) -> GeneratedCell:
-    """Return the record of the present files, as if generated with *settings*.
-
-    Raises:
-        SourceError: there are no files, or one cannot be read.
-    """
+    """Return the record of the present files, as if generated with *settings*."""
     listing = digit_tree(root, (cell,)).listing(cell)
     content = hashlib.sha256()
     for image in listing.images:

@@ -134,11 +134,6 @@ class HuggingFaceSource(ImagesSection):
         return Path(self.data_set).expanduser()
 
     def _root(self) -> Path:
-        """Return the folder of the data set.
-
-        Raises:
-            SourceError: the data set is neither a folder nor in the cache.
-        """
         if self._folder.is_dir():
             return self._folder
         expected = "expected a folder, or organisation/name of a data set in huggingface_hub's cache"
@@ -231,11 +226,7 @@ class HubImages(SpilledImages):
         )
 
     def spill_cells(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
-        """Copy the images of *cells* into files of *spill*.
-
-        Raises:
-            SourceError: a file is missing or damaged, or a label has no class.
-        """
+        """Copy the images of *cells* into files of *spill*."""
         return {cell: self._spill_cell(cell, spill.file(cell)) for cell in cells}
 
     def _spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
@@ -258,11 +249,7 @@ class HubImages(SpilledImages):
 
 
 def _files(root: Path, part: str) -> tuple[Path, ...]:
-    """Return the files of *part* under *root*; nothing if there are none.
-
-    Raises:
-        SourceError: there are files in several places, of several splits or in a form that is not read, or some lack.
-    """
+    """Return the files of *part* under *root*; nothing if there are none."""
     places = _places(root, part)
     if len(places) > 1:
         raise SourceError(
@@ -356,11 +343,7 @@ def _tar_samples(path: Path, labels: Mapping[int, int | str]) -> Iterator[_Sampl
 
 
 def _labels_by_position(path: Path) -> dict[int, int | str]:
-    """Return the label of each image in a tar by the image's position among the members.
-
-    Raises:
-        SourceError: the tar is damaged, or a sample does not have exactly one image and one class.
-    """
+    """Return the label of each image in a tar by the image's position among the members."""
     labels: dict[int, int | str] = {}
     with opened_tar(path) as stream:
         members = GatheredMembers[int, int](keep=int, read=lambda _: stream.read(MAX_LABEL_BYTES))
@@ -376,11 +359,7 @@ def _labels_by_position(path: Path) -> dict[int, int | str]:
 
 
 def _read_classes(paths: Sequence[Path], column: str) -> tuple[str, ...]:
-    """Return the classes of *paths* in label order: the names in them, or the numbers up to the largest label.
-
-    Raises:
-        SourceError: some files name their classes, and others have only numbers.
-    """
+    """Return the classes of *paths* in label order: the names in them, or the numbers up to the largest label."""
     stated = {path: _read_stated_classes(path, column) for path in paths}
     named = {path: one.names for path, one in stated.items() if one.names}
     if numbered := [path for path in paths if path not in named] if named else []:
@@ -408,11 +387,7 @@ class _StatedClasses(NamedTuple):
 
 
 def _read_stated_classes(path: Path, column: str, labels: set[int | str] | None = None) -> _StatedClasses:
-    """Return the classes stated in *path*; *labels* are its labels, if the caller has read them.
-
-    Raises:
-        SourceError: some labels are names, and others numbers.
-    """
+    """Return the classes stated in *path*; *labels* are its labels, if the caller has read them."""
     if features := _features(path, column):
         return _StatedClasses(features, frozenset())
     labels = _labels(path, column) if labels is None else labels

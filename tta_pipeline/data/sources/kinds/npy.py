@@ -116,12 +116,7 @@ class NpyImages(SpilledImages):
         return self.root
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the class names in the order of their labels, which need not be alphabetical.
-
-        Raises:
-            SourceError: the labels are missing or invalid.
-            ClassMapError: there are no class names, and no label is 0.
-        """
+        """Return the class names in the order of their labels, which need not be alphabetical."""
         labels_path = self.place(LABELS_FILE)
         return self._names_for(_labels(labels_path), labels_path)
 
@@ -177,11 +172,7 @@ class NpyImages(SpilledImages):
             self._compared.append(self.expected_md5)
 
     def spill_cells(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
-        """Write the images of *cells* into files of *spill* as PNG, after comparing the md5 of a tar.
-
-        Raises:
-            SourceError: a file is missing, or the files are not matching arrays of images and labels.
-        """
+        """Write the images of *cells* into files of *spill* as PNG, after comparing the md5 of a tar."""
         self._compare_md5()
         return {cell: self._spill_cell(cell, spill.file(cell)) for cell in cells}
 
@@ -245,11 +236,7 @@ def open_arrays(root: Path, at: SourceContext, *, expected_md5: str | None = Non
 
 
 def survey_arrays(source: SourceSection, root: Path, place: Place) -> Survey:
-    """Return the survey of the arrays in *root*, a folder or a tar.
-
-    Raises:
-        SourceError: there are only labels, or a file is not an array.
-    """
+    """Return the survey of the arrays in *root*, a folder or a tar."""
     images = NpyImages(root=root, cells=(), spill_root=root)
     names = images.shifts()
     if not names:
@@ -278,11 +265,7 @@ def survey_arrays(source: SourceSection, root: Path, place: Place) -> Survey:
 
 
 def read_images(path: ArrayPlace, num_severities: int) -> npt.NDArray[np.uint8]:
-    """Map the images of one corruption, uint8 (num_severities n, H, W, 3), into memory.
-
-    Raises:
-        SourceError: *path* is missing or holds other data.
-    """
+    """Map the images of one corruption, uint8 (num_severities n, H, W, 3), into memory."""
     images = _map_array(path)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or len(images) % num_severities:
         raise SourceError(

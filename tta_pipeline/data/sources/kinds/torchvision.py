@@ -66,7 +66,6 @@ class TorchvisionSource(ImagesSection):
         return (Path(root),) if isinstance(root, str) else ()
 
     def _arguments(self, cell: Cell, shift_set: ShiftSet) -> dict[str, Argument]:
-        """Return the arguments for *cell*."""
         filled = {
             name: fill_in_cell(value, cell, shift_set) if isinstance(value, str) else value
             for name, value in self.arguments.items()
@@ -93,11 +92,7 @@ class DatasetImages(SpilledImages):
         return self.dataset
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the classes in label order, from the class map or else from the data sets of all cells.
-
-        Raises:
-            SourceError: there is no class map, and a data set has no class names.
-        """
+        """Return the classes in label order, from the class map or else from the data sets of all cells."""
         return self.classes() or merge_class_names(
             self._own_names(self._create_data_set(cell)) for cell in self.arguments
         )
@@ -117,11 +112,7 @@ class DatasetImages(SpilledImages):
         return digest.hexdigest()
 
     def spill_cells(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
-        """Write the images of *cells* into files of *spill* as PNG.
-
-        Raises:
-            SourceError: the data set cannot be created, has other items, or has a label without a class.
-        """
+        """Write the images of *cells* into files of *spill* as PNG."""
         return {cell: self._spill_cell(cell, spill.file(cell)) for cell in cells}
 
     def _spill_cell(self, cell: Cell, spill: SpillFile) -> Listing:
