@@ -1,4 +1,4 @@
-"""Files at http, https, s3, gs and hf URLs: checks of URLs, facts about files, reading ranges, and writing objects.
+"""Files at http, https, s3, gs and hf URLs: checks of URLs, facts about files, listing folders, and reading ranges.
 
 A URL names a file without chain, pipe or shell, and contains no secret. The Hub's token and address come from HF_TOKEN
 and HF_ENDPOINT; for other keys see `server_requests`.
@@ -204,28 +204,6 @@ async def list_folder(url: str) -> tuple[str, ...]:
 
     found = await _ask(url, names, expected="a folder that can be listed")
     return tuple(sorted({unquote(name).rstrip("/").rpartition("/")[2] for name in found}))
-
-
-async def list_recursively(url: str) -> tuple[str, ...]:
-    """Return the paths of all objects at any depth in *url*, a folder of a bucket, relative to it."""
-    place = url.partition("://")[2]
-
-    async def paths() -> tuple[str, ...]:
-        bucket = _bucket(url)
-        bucket.invalidate_cache()
-        return tuple(await bucket._find(place))  # noqa: SLF001 - so fsspec names coroutines
-
-    found = await _ask(url, paths, expected="a bucket that can be listed")
-    return tuple(sorted(path.removeprefix(f"{place}/") for path in found if path.startswith(f"{place}/")))
-
-
-async def write_file(url: str, data: bytes) -> None:
-    """Write *data* as the bucket's object at *url*; the object appears whole or not at all."""
-
-    async def write() -> None:
-        await _bucket(url)._pipe_file(url, data)  # noqa: SLF001 - so fsspec names coroutines
-
-    await _ask(url, write, expected="a bucket that can be written to")
 
 
 def require_same_file(url: str, found: FileFacts, expected: FileFacts) -> None:

@@ -17,31 +17,24 @@ from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
 
 
-def find_uneven_cells(
-    benchmark: Benchmark, locations: Locations, *, compares_photographs: bool = True
-) -> Mapping[Cell, str]:
+def find_uneven_cells(benchmark: Benchmark, locations: Locations) -> Mapping[Cell, str]:
     """Return the cells of *benchmark* with other images than most of those that have a manifest, and what they have.
 
-    Args:
-        benchmark: The benchmark. Without severities, as in ImageNetV2, each cell has photographs of its own.
-        locations: Where its shards lie.
-        compares_photographs: Whether cells of equal size are compared too, which takes reading every index: seconds
-            for the 75 of ImageNet-C, if their shards are in different orders.
+    Without severities, as in ImageNetV2, each cell has photographs of its own. If the shards are in different orders,
+    every index is read: seconds for the 75 of ImageNet-C.
     """
     manifests = dict(_read_manifests(benchmark, locations))
     if len({manifest.order.sha256 for manifest in manifests.values()}) < 2:
         return {}  # the same keys in the same order
     sizes = Counter(manifest.num_samples for manifest in manifests.values())
     usual_size = max(sizes, key=lambda size: (sizes[size], size))
-    alike_by_size = [cell for cell, manifest in manifests.items() if manifest.num_samples == usual_size]
-    left_out = set() if compares_photographs else set(alike_by_size[1:])
     counts, shown = dict[Cell, tuple[int, int]](), dict[Cell, tuple[int, bytes]]()
     photographs = Photographs(benchmark.photograph_pattern)
-    for cell in [cell for cell in manifests if cell not in left_out]:
+    for cell in manifests:
         with suppress(ManifestError):
             index = ShardSet.open(locations.shards(benchmark.name, cell)).index
             counts[cell] = len(index), len(np.unique(index.labels))
-            if compares_photographs and benchmark.shift_set.severities:
+            if benchmark.shift_set.severities:
                 numbered = photographs.number(index.keys, cell)
                 shown[cell] = numbered.group, np.unique(numbered.numbers).tobytes()
     votes = Counter(counts.values())

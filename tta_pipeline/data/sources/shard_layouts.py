@@ -1,4 +1,4 @@
-"""The layouts of shards made by others, one record for each: adoption, the verb's help and the guide follow this table.
+"""The layouts of shards made by others, one record for each: adoption and the verb's help follow this table.
 
 Shards say themselves what they hold, so no layout has to be named or detected: a member is read if any layout has it,
 and a file beside the shards is compared if it is the one of a layout.
@@ -31,10 +31,6 @@ class ShardLayout:
     """Shards as one program writes them, if they are more than another layout allows already."""
 
     name: str
-    made_by: str
-    """Programs that write it, for the guide."""
-    indexed_by: str
-    """Command that indexes it, for the guide."""
     images: frozenset[str] = frozenset()
     """Types of the members that are images: the last part of the extension."""
     classes: frozenset[str] = frozenset()
@@ -83,8 +79,6 @@ def _parse_number_of_shards(text: str) -> StatedTotals | None:
 LAYOUTS = (
     ShardLayout(
         name="webdataset",
-        made_by="webdataset's `ShardWriter`, `tarp`, torch-archive-dataloader, GNU `tar` of class folders",
-        indexed_by="`index DIR`",
         images=frozenset({"jpg", "jpeg", "png", "bmp", "webp", "npy"}),
         classes=frozenset({"cls"}),
         objects=frozenset({"json"}),
@@ -92,40 +86,25 @@ LAYOUTS = (
         name_fields=("label", "cls", "class", "class_name", "label_name", "wnid", "synset"),
         main_names=frozenset({"image", "img", "label", "target"}),
     ),
-    ShardLayout(
-        name="imagenet-wds",
-        made_by="pytorch-imagenet-wds, webdataset-examples",
-        indexed_by="`index DIR --files 'imagenet-val-*.tar'`",
-    ),
-    ShardLayout(
-        name="imagenet-tools",
-        made_by="ImageNetTools",
-        indexed_by="`index DIR`, with `--devkit meta.mat` if the classes were read from it",
-        images=frozenset({"img"}),
-    ),
+    ShardLayout(name="imagenet-wds"),
+    ShardLayout(name="imagenet-tools", images=frozenset({"img"})),
     ShardLayout(
         name="graphcore",
-        made_by="Graphcore's `create_webdataset.py`",
-        indexed_by="`index DIR --files 'validation-*.tar'`",
         images=frozenset({"pth"}),
         totals_file="metadata.json",
         parse_totals=_parse_graphcore_metadata,
     ),
     ShardLayout(
         name="clip-benchmark",
-        made_by="CLIP_benchmark's `clip_benchmark_export_wds`",
-        indexed_by="`index DIR/test`: the split is a shift without severities",
         totals_file="nshards.txt",
         parse_totals=_parse_number_of_shards,
     ),
     ShardLayout(
         name="ccc",
-        made_by="CCC's `generate.py`, or CCC as published",
-        indexed_by="`index DIR`; each `baseline_…_seed_…` is one shift without severities, in its stored order",
         main_names=frozenset({"input", "output"}),
     ),
 )
-"""Every layout. A new one needs this record, a row of the guide and an example in the tests, which ask for both."""
+"""Every layout. A new one needs this record, a row in docs/how-to/own.md, and an example in the tests."""
 
 IMAGE_TYPES = frozenset[str]().union(*(layout.images for layout in LAYOUTS))
 """Types of images: `img` is any of the formats, and `pth` a uint8 tensor (3, H, W) written by torch.save."""
