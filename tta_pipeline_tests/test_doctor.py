@@ -22,7 +22,8 @@ from tta_pipeline.cli import main
 from tta_pipeline.defs.resources.run_queue import queue_limit
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.doctor import Finding, benchmark_files, examine, machine_checks, mounts
-from tta_pipeline.extras.doctor import project as doctored
+from tta_pipeline.extras.doctor.dagster_checks import check_dagster_storage
+from tta_pipeline.extras.doctor.data_checks import check_left_overs, check_results
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.result_files import Result, store_result
 from tta_pipeline_tests.conftest import Project, write_tree
@@ -221,14 +222,14 @@ def test_a_network_file_system_is_a_note(locations: Locations, monkeypatch: pyte
         "on this machine only, by its mount option local_lock=flock"
         in told(machine_checks.check_file_locks(locations))["file system"]
     )
-    assert "SQLite" in told(doctored.check_dagster_storage())["Dagster"]
-    assert "fault" in told(doctored.check_dagster_storage())["Dagster"]
+    assert "SQLite" in told(check_dagster_storage())["Dagster"]
+    assert "fault" in told(check_dagster_storage())["Dagster"]
 
     table.write_text(f"server:/x {tmp_path} lustre rw,flock 0 0\n")
     assert "note: lustre" in told(machine_checks.check_file_locks(locations))["file system"]
 
     (tmp_path / "dagster" / "dagster.yaml").write_text("storage: {postgres: {postgres_url: {env: URL}}}\n")
-    assert "ok: the history of runs is in postgres" in told(doctored.check_dagster_storage())["Dagster"]
+    assert "ok: the history of runs is in postgres" in told(check_dagster_storage())["Dagster"]
 
 
 def test_left_overs_of_killed_runs_are_told_from_living_ones(locations: Locations):
@@ -243,7 +244,7 @@ def test_left_overs_of_killed_runs_are_told_from_living_ones(locations: Location
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     (locations.root / "mine" / ".unpublished-3-class_map.json").write_text("{}")
     try:
-        text = told(doctored.check_left_overs(locations))["left-overs"]
+        text = told(check_left_overs(locations))["left-overs"]
     finally:
         os.close(descriptor)
 
@@ -262,7 +263,7 @@ def test_files_of_killed_runs_are_named(locations: Locations):
     for path in (result, copy):
         aged(path)
 
-    text = " ".join(f"{each.found}" for each in doctored.check_left_overs(locations))
+    text = " ".join(f"{each.found}" for each in check_left_overs(locations))
 
     assert "1 file of killed runs" in text
     assert "1 folder of killed runs" in text
@@ -283,19 +284,19 @@ def store_measurement(locations: Locations, *, finished_at: str = "2026-01-01T00
 def test_results_that_are_not_in_the_database_are_told(locations: Locations):
     """After publication, after another result, and after the results were taken away; never whether there is one."""
     path = store_measurement(locations)
-    assert "ok: 1 result, each as its name says" in told(doctored.check_results(locations))["results"]
+    assert "ok: 1 result, each as its name says" in told(check_results(locations))["results"]
 
     publish_metrics(locations)
-    assert ["ok"] == [finding.mark for finding in doctored.check_results(locations)]
+    assert ["ok"] == [finding.mark for finding in check_results(locations)]
 
     second = store_measurement(locations, finished_at="2026-01-02T00:00:00+00:00")
-    first, *_ = doctored.check_results(locations)
+    first, *_ = check_results(locations)
     assert "1 result are not in metrics.duckdb" in first.found
     assert second.name in first.found
 
     second.unlink()
     path.unlink()
-    first, *_ = doctored.check_results(locations)
+    first, *_ = check_results(locations)
     assert "1 result disappeared" in first.found
     assert path.name in first.found
 
@@ -305,9 +306,9 @@ def test_a_damaged_result_is_a_fault(locations: Locations):
     path = store_measurement(locations)
     path.write_text("{")
 
-    before = list(doctored.check_results(locations))
+    before = list(check_results(locations))
     publish_metrics(locations)
-    after = list(doctored.check_results(locations))
+    after = list(check_results(locations))
 
     assert ["fault"] == [finding.mark for finding in before] == [finding.mark for finding in after]
     assert f"{path.name} is damaged: it hashes to" in after[0].found
@@ -323,7 +324,7 @@ def test_rows_that_another_program_changed_are_told(locations: Locations):
         connection.execute("UPDATE results SET void = 'mine'")
     os.utime(locations.metrics, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
-    first, *_ = doctored.check_results(locations)
+    first, *_ = check_results(locations)
 
     assert "note" == first.mark
     assert "rows of the table results" in first.found
@@ -336,7 +337,7 @@ def test_a_database_of_somebody_elses_is_a_note(locations: Locations):
     locations.metrics.write_text("no database")
     (locations.root / "metrics.duckdb.wal").write_text("")
 
-    findings = list(doctored.check_results(locations))
+    findings = list(check_results(locations))
 
     assert ["note", "note", "ok"] == [finding.mark for finding in findings]
     assert "is no whole database" in findings[1].found
@@ -345,17 +346,17 @@ def test_a_database_of_somebody_elses_is_a_note(locations: Locations):
 def test_a_dagster_home_that_is_none_is_a_fault(locations: Locations, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Dagster takes an absolute folder that is there; without one, the project's dagster.yaml."""
     monkeypatch.setenv("DAGSTER_HOME", "relative")
-    assert "fault" in told(doctored.check_dagster_storage())["Dagster"]
+    assert "fault" in told(check_dagster_storage())["Dagster"]
 
     monkeypatch.delenv("DAGSTER_HOME")
     monkeypatch.chdir(tmp_path)
-    assert "note: neither" in told(doctored.check_dagster_storage())["Dagster"]
+    assert "note: neither" in told(check_dagster_storage())["Dagster"]
 
     (tmp_path / "dagster.yaml").write_text("storage: {sqlite: {base_dir: kept}}\n")
-    assert f"ok: the history of runs is in {tmp_path / 'kept'}" in told(doctored.check_dagster_storage())["Dagster"]
+    assert f"ok: the history of runs is in {tmp_path / 'kept'}" in told(check_dagster_storage())["Dagster"]
 
     (tmp_path / "dagster.yaml").write_text("storage: {\n")
-    assert "is not YAML" in told(doctored.check_dagster_storage())["Dagster"]
+    assert "is not YAML" in told(check_dagster_storage())["Dagster"]
 
 
 def test_a_source_that_is_not_there_is_a_fault_until_all_cells_are_sharded(locations: Locations, tmp_path: Path):

@@ -20,7 +20,7 @@ from tta_pipeline.errors import SettingsError
 from tta_pipeline.evaluation.device import count, devices
 from tta_pipeline.evaluation.device.count import count_accelerators
 from tta_pipeline.evaluation.device.devices import DeviceFacts
-from tta_pipeline.extras.doctor.run_limit import check_run_limit
+from tta_pipeline.extras.doctor.dagster_checks import check_run_limit
 
 REPOSITORY = Path(__file__).parents[1]
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import DataRootError
+from tta_pipeline.util.identifiers import misread_sentence
 from tta_pipeline.util.local_paths import url_problem
-from tta_pipeline.util.locale_names import misread_sentence
 
 CLASS_MAP_FILE = "class_map.json"
 """Name of the file in which a class map is pinned for all shard sets under its folder."""

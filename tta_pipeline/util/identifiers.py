@@ -1,14 +1,15 @@
 """Names: of benchmarks, experiments and models in a file, and of images and classes that are read."""
 
 import keyword
+import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
 from tta_pipeline.errors import PipelineError
-from tta_pipeline.util.locale_names import misread_sentence
 
 MAX_NAME_LENGTH = 100
 """Longest name in characters; file names add a suffix to it, and file systems allow 255 bytes."""
@@ -65,6 +66,21 @@ def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) ->
             f"{where}: found the name {found!r}, which is not UTF-8; expected names of images and classes in UTF-8: "
             "rename it, as `convmv -f latin1 -t utf8` does, and pack an archive again"
         ) from None
+
+
+def misread_sentence(name: str) -> str:
+    """Return what to do if *name*, of a file, is in UTF-8 and Python reads names in another encoding; else nothing."""
+    encoding = sys.getfilesystemencoding()
+    if encoding == "utf-8":
+        return ""
+    try:
+        read = os.fsencode(name).decode()
+    except UnicodeError:
+        return ""
+    return (
+        f"the name {read!r} in UTF-8, and Python reads names as {encoding} here; expected UTF-8: "
+        "type export PYTHONUTF8=1, and the command again"
+    )
 
 
 def natural_order(name: str) -> tuple[list[str | int], str]:

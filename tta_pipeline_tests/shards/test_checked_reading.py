@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from tta_pipeline.cli import main
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, ShardError, SourceError, StreamError
-from tta_pipeline.extras.doctor.project import check_shard_checksums
+from tta_pipeline.extras.doctor.data_checks import check_shard_checksums
 from tta_pipeline.extras.loader_bench.baseline import read_stored_files
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order

@@ -24,21 +24,17 @@ def check_benchmark_files(locations: Locations) -> Iterator[Finding]:
     """Check every benchmark file and the files that it names."""
     for path in _misnamed_files(locations.benchmark_files):
         yield note("benchmarks", f"{path} is not read", f"rename it to end in {ENDING}")
-    yield from _check_loaded(_loaded(locations), locations)
+    yield from _check_loaded(load_all_benchmarks(locations), locations)
 
 
 def check_named_benchmark(locations: Locations, name: str) -> Iterator[Finding]:
     """Check the benchmark *name* and the files that it names; if it has several shift sets, check all of them."""
-    loaded = _loaded(locations)
+    loaded = load_all_benchmarks(locations)
     found = {each: loaded.benchmarks[each] for each in loaded.benchmarks if name in (each, each.partition("/")[0])}
     faults = tuple(each for each in loaded.faults if name in (each.benchmark, each.path.stem))
     if not found and not faults:
         loaded.benchmark(name)
     yield from _check_loaded(replace(loaded, benchmarks=found, faults=faults), locations)
-
-
-def _loaded(locations: Locations) -> LoadedBenchmarks:
-    return load_all_benchmarks(locations)
 
 
 def _check_loaded(loaded: LoadedBenchmarks, locations: Locations) -> Iterator[Finding]:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.doctor.benchmark_files import check_benchmark_files, check_named_benchmark
+from tta_pipeline.extras.doctor.dagster_checks import check_dagster_storage, check_run_limit
+from tta_pipeline.extras.doctor.data_checks import check_left_overs, check_results, check_shard_checksums
 from tta_pipeline.extras.doctor.finding import Finding, fault
 from tta_pipeline.extras.doctor.machine_checks import (
     check_accelerators,
@@ -14,13 +16,6 @@ from tta_pipeline.extras.doctor.machine_checks import (
     check_extras,
     check_file_locks,
 )
-from tta_pipeline.extras.doctor.project import (
-    check_dagster_storage,
-    check_left_overs,
-    check_results,
-    check_shard_checksums,
-)
-from tta_pipeline.extras.doctor.run_limit import check_run_limit
 
 
 def examine(

@@ -7,12 +7,12 @@ from tta_pipeline import benchmarks
 from tta_pipeline.benchmarks.model_specs import NetworkSection
 from tta_pipeline.data.sources.source_section import Survey
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.extras.new_project.draft import Draft
 from tta_pipeline.extras.new_project.draft_sets import draft_sets
 from tta_pipeline.extras.new_project.survey import survey
 from tta_pipeline.extras.new_project.template import (
     ALL_METHODS,
     EXAMPLES,
+    Draft,
     all_methods_text,
     benchmark_text,
     next_commands,

@@ -10,8 +10,7 @@ from tta_pipeline.data.sources.archives import SUFFIXES
 from tta_pipeline.data.sources.choose_shift_set import find_whole_set
 from tta_pipeline.data.sources.class_folders import folders_in
 from tta_pipeline.errors import SourceError
-from tta_pipeline.extras.new_project.draft import Draft
-from tta_pipeline.extras.new_project.template import load_template
+from tta_pipeline.extras.new_project.template import Draft, load_template
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.entry import Paper
 

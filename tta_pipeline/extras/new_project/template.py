@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
@@ -25,6 +26,16 @@ ALL_METHODS = "digits_methods"
 _CIFAR_SIZE = 32
 Channels = tuple[float, float, float]
 _PLACEHOLDERS = ("These are placeholders; nothing was inspected. Put in your own paths.",)
+
+
+class Draft(NamedTuple):
+    """A benchmark file that is not written yet."""
+
+    text: str
+    commands: tuple[str, str]
+    """The commands to run next: one that tries a part, and one that runs all."""
+    remarks: tuple[str, ...]
+    """What the user should know of the images that were found; the text has these sentences too."""
 
 
 def _archives(shift_set: str, *names: str, num_classes: int, image_size: int) -> Survey:

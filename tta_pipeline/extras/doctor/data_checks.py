@@ -1,16 +1,11 @@
-"""Checks of left-overs, checksums and records in the data root, and of Dagster's storage."""
+"""Checks of what lies in the data root: left-overs of killed runs, checksums of shards, and results."""
 
-import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
-from tta_pipeline.extras.doctor.mounts import file_system_of
 from tta_pipeline.results.database.changes import find_changes
 from tta_pipeline.results.database.listing import list_files
 from tta_pipeline.results.verification import find_problems
@@ -101,67 +96,6 @@ def check_results(locations: Locations) -> Iterator[Finding]:
         yield note(subject, change, "the next command that reads the database brings it up to date")
     if not num_faults:
         yield ok(subject, f"{count_of(len(listing.results), 'result')}, each as its name says")
-
-
-def check_dagster_storage() -> Iterator[Finding]:
-    """Check where Dagster keeps the history of runs; SQLite must be able to lock files there."""
-    subject = "Dagster"
-    home = dagster_home() if os.environ.get("DAGSTER_HOME") else None
-    if home and not (home.is_absolute() and home.is_dir()):
-        yield fault(
-            subject,
-            f"DAGSTER_HOME is {home}; expected the absolute path of an existing folder",
-            "create it, or unset DAGSTER_HOME and work in the project folder, whose dagster.yaml is then used",
-        )
-        return
-    settings_path = (home or Path.cwd()) / "dagster.yaml"
-    if not home and not settings_path.exists():
-        yield note(
-            subject,
-            f"neither DAGSTER_HOME nor {settings_path} exists, so the history of runs is not kept",
-            "work in the project folder, which has a dagster.yaml, or set DAGSTER_HOME; tta-pipeline init makes one",
-        )
-        return
-    try:
-        text = settings_path.read_bytes().decode() if settings_path.exists() else "{}"
-        settings = yaml.safe_load(text)
-    except OSError as error:
-        yield fault(subject, f"{settings_path} cannot be read ({error.strerror})", "correct or remove it")
-        return
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        yield fault(subject, f"{settings_path} is not YAML ({error})", "correct it")
-        return
-    yield _check_history(settings if isinstance(settings, dict) else {}, home or Path.cwd(), settings_path)
-
-
-def dagster_home() -> Path:
-    """Return the folder in which Dagster looks for `dagster.yaml`."""
-    return Path(os.environ.get("DAGSTER_HOME") or Path.cwd()).expanduser()
-
-
-def _check_history(settings: dict[str, Any], home: Path, settings_path: Path) -> Finding:
-    storage = settings.get("storage") or {"sqlite": {"base_dir": str(home / "history")}}
-    if "sqlite" not in storage:
-        return ok("Dagster", f"the history of runs is in {', '.join(storage)}, as {settings_path} says")
-    base_dir = (storage["sqlite"] or {}).get("base_dir", home / "history")
-    if isinstance(base_dir, dict):
-        base_dir = os.environ.get(str(base_dir.get("env")), home / "history")
-    folder = Path(base_dir).absolute()
-    file_system = file_system_of(folder)
-    if file_system and file_system.is_network:
-        return fault(
-            "Dagster",
-            f"the history of runs is SQLite in {folder}, on {file_system.kind}, where SQLite loses data or locks up",
-            f"set storage.sqlite.base_dir in {settings_path} to a folder on a local disk, or storage to postgres",
-        )
-    made = next(path for path in (folder, *folder.parents) if path.exists())
-    if not os.access(made, os.W_OK | os.X_OK):
-        return fault(
-            "Dagster",
-            f"the history of runs is in {folder}, and {made} cannot be written to",
-            "make it writable, or set DAGSTER_HOME to a folder of yours",
-        )
-    return ok("Dagster", f"the history of runs is in {folder}{'' if folder.exists() else ', to be made'}")
 
 
 def _is_settled(path: Path) -> bool:
