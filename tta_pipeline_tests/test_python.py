@@ -249,7 +249,7 @@ def test_a_rank_that_is_none_is_refused(fog: Path, tmp_path: Path, rank: int, nu
 
 
 def test_a_result_of_a_share_says_so(sweep: Project):
-    """It is a subset with a hash of its own, and the predictions are those that the whole set has."""
+    """It is a subset, and the predictions are those that the whole set has."""
     small = sweep.locations.root / "small"
     folder, model = small / "shards/contrast/5", tta.load_model(str(small / "source_models/cnn.safetensors"))
     method = tta.build("source", model, num_classes=10)
@@ -258,7 +258,6 @@ def test_a_result_of_a_share_says_so(sweep: Project):
     parts = [tta.evaluate(method, tta.open_shards(folder, rank=rank, num_ranks=2), keep=True) for rank in (0, 1)]
 
     assert ["rank 0 of 2", "rank 1 of 2"] == [part.subset for part in parts]
-    assert 3 == len({whole.subset_sha256, *(part.subset_sha256 for part in parts)})
     rows = [row for part in parts for row in part.predictions.select(["key", "prediction"]).to_pylist()]
     assert {row["key"]: row["prediction"] for row in rows} == dict(
         zip(*(whole.predictions[name].to_pylist() for name in ("key", "prediction")), strict=True)
@@ -335,11 +334,11 @@ def test_a_method_that_was_edited_since_it_was_imported_is_refused(
     exec(NEW_METHOD, cells_of_notebook)
     written = cells_of_notebook["Mine"](network, settings, num_classes=10)
 
-    assert 64 == len(tta.evaluate(mine, cell, limit=8).code_sha256)
+    assert 64 == len(json.loads(tta.evaluate(mine, cell, limit=8).fingerprint_parts)["code"])
     (tmp_path / "method_of_mine.py").write_text(NEW_METHOD + "    is_better = True\n")
     with pytest.raises(tta.PipelineError, match=r"\bmine\b.*/method_of_mine\.py\b"):
         tta.evaluate(mine, cell, limit=8)
-    assert tta.evaluate(written, cell, limit=8).code_sha256 is None
+    assert json.loads(tta.evaluate(written, cell, limit=8).fingerprint_parts)["code"] is None
 
 
 def test_a_result_says_of_weights_what_they_were_when_loaded(sweep: Project):

@@ -36,9 +36,8 @@ from tta_pipeline.evaluation.scores import (
 )
 from tta_pipeline.evaluation.subject import Subject
 from tta_pipeline.evaluation.timing import peak_rss_gib
-from tta_pipeline.loading.device import pins_memory
 from tta_pipeline.loading.joined_sets import UNKNOWN_LABEL
-from tta_pipeline.results.evaluation_record import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
+from tta_pipeline.results.evaluation_record import NO_BATCHES, Batches, Evaluation, FirstSamples
 from tta_pipeline.shards.set_facts import Manifest
 
 _MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6
@@ -93,8 +92,8 @@ def _build_record(subject: Subject, measurement: Measurement, cell: CellOfPass) 
 
 def _subject_facts(subject: Subject, manifest: Manifest) -> dict[str, Any]:
     """Return the facts about what was evaluated on the cell of *manifest*."""
-    own = ("benchmark", "stream", "position", "visit", "seed", "code_sha256", "method", "protocol", "subset",
-           "batch_size", "precision", "compile")  # fmt: skip
+    own = ("benchmark", "stream", "position", "visit", "seed", "method", "protocol", "subset", "batch_size",
+           "precision", "compile")  # fmt: skip
     return {
         **{name: getattr(subject, name) for name in own},
         **asdict(subject.model),
@@ -122,7 +121,6 @@ def _machine_facts(measurement: Measurement) -> dict[str, Any]:
         "frozen_layers": measurement.frozen_layers,
         "num_adapted_parameters": measurement.num_adapted_parameters,
         "from_features": measurement.from_features,
-        "pinned_memory": pins_memory(device),
         "other_load": measurement.other_load,
         "peak_cuda_gib": peak_memory_gib(device),
         "peak_rss_gib": peak_rss_gib(),
@@ -132,18 +130,10 @@ def _machine_facts(measurement: Measurement) -> dict[str, Any]:
 
 def _data_facts(opened: OpenStream, number: int) -> dict[str, Any]:
     """Return the facts about the data of the opened set at position *number*, and about the order of its samples."""
-    manifest, stored = opened.manifests[number], opened.manifests[number].order
     return {
-        "manifest_sha256": manifest.sha256,
-        "num_images": manifest.num_samples,
-        "num_classes_found": len(np.unique(opened.joined.sets[number].index.labels)),
-        "num_shards": len(manifest.shards),
-        "payload_bytes": manifest.payload_bytes,
-        "shard_bytes": manifest.shard_bytes,
-        "stored_order": f"{stored.name}, seed {stored.seed}",
+        "manifest_sha256": opened.manifests[number].sha256,
         "stream_order": opened.order_name,
         "order_hash": opened.order.sha256,
-        "subset_sha256": opened.subset_sha256s[number],
     }
 
 
@@ -166,22 +156,17 @@ def _metrics(cell: CellOfPass, *, num_classes: int) -> dict[str, Any]:
     confidences = np.nan_to_num(samples.confidences)
     calibration = calibration_bins(confidences, correct)
     return {
-        "metrics_version": METRICS_VERSION,
         "num_samples": len(correct),
         "num_correct": int(correct.sum()),
-        "num_correct_top5": int(top5.sum()),
         "error": 1 - float(correct.mean()),
         "top5_error": 1 - float(top5.mean()),
         "nll": finite_mean(-samples.log_likelihoods),
         "brier": finite_mean(samples.brier_scores),
         "ece": calibration.ece,
-        "max_calibration_error": calibration.max_error,
-        "rms_calibration_error": calibration.rms_error,
         "adaptive_ece": adaptive_calibration_error(confidences, correct),
         "class_wise_ece": class_wise_calibration_error(cell.class_gaps, len(correct)),
         "aurc": area_under_risk_coverage(confidences, correct),
         "calibration": calibration,
-        "num_predicted_classes": len(np.unique(samples.predictions)),
         "class_counts": count_classes(samples.labels, correct, num_classes=num_classes),
         "predictions_sha256": hashlib.sha256(samples.predictions.astype("<i8").tobytes()).hexdigest(),
     }

@@ -156,7 +156,7 @@ def _subject(
     num_threads: int,
 ) -> Subject:
     """Return what is evaluated: *method* as it is now, on *shards*."""
-    manifest, code_sha256 = shards.manifest, _code_sha256(method)
+    manifest = shards.manifest
     settings: JsonObject = {
         "method": _method_name(method), "hyperparameters": method.hyperparameters.model_dump(mode="json"),
         "batch_size": batch_size, "precision": precision, "subset": subset_name,
@@ -168,8 +168,8 @@ def _subject(
     )
     own_fingerprint = fingerprint(
         version=WITHOUT_FILE,
-        code=code_sha256,
-        model=asdict(model),
+        code=_code_sha256(method),
+        model={**asdict(model), **_normalisation(method.model)},
         device=method.device.type,
         arithmetic=arithmetic_flags(),
         image_size=shards.image_size,
@@ -187,7 +187,6 @@ def _subject(
         stream=manifest.cell.key,
         seed=method.seed,
         fingerprint=own_fingerprint,
-        code_sha256=code_sha256,
         model=model,
         method=_method_name(method),
         protocol=WITHOUT_FILE,
@@ -205,22 +204,23 @@ def _subset_name(shards: Shards, limit: int | None) -> str:
     return ", ".join(filter(None, named)) or _ALL
 
 
-def _model_facts(model: nn.Module) -> ModelFacts:
-    mean, std = (
-        # float32 holds only seven digits.
-        tuple(round(value, 7) for value in getattr(model, name).flatten().tolist())
-        if isinstance(model, Normalized)
-        else ()
+def _normalisation(model: nn.Module) -> JsonObject:
+    """Return mean and standard deviation of each channel; empty lists if the model has none that are known."""
+    is_known = isinstance(model, Normalized)
+    # float32 holds only seven digits.
+    return {
+        name: [round(value, 7) for value in getattr(model, name).flatten().tolist()] if is_known else []
         for name in ("mean", "std")
-    )
+    }
+
+
+def _model_facts(model: nn.Module) -> ModelFacts:
     architecture, loaded = getattr(model, "architecture", type(model).__name__), getattr(model, "weights", None)
     return ModelFacts(
         architecture=architecture,
         # The user may have trained the model since; the hash is of its current weights.
         weights=f"{loaded} when loaded" if isinstance(loaded, str) else "as they were given",
         weights_sha256=state_sha256(model.state_dict()),
-        mean=mean,
-        std=std,
     )
 
 

@@ -66,7 +66,6 @@ class MachineFacts(TypedDict):
     """Facts that determine the speed of a process, named as the columns of an evaluation."""
 
     device: str
-    gpu_name: str | None
     cpu_model: str
     num_cores: int
     compute_threads: int
@@ -74,10 +73,8 @@ class MachineFacts(TypedDict):
 
 def machine_facts(device: torch.device) -> MachineFacts:
     """Return the facts that determine the speed of this process on *device*."""
-    gpu_name = device_name(device)
     return {
-        "device": gpu_name or "cpu",
-        "gpu_name": gpu_name,
+        "device": device_name(device) or "cpu",
         "cpu_model": cpu_model(),
         "num_cores": len(os.sched_getaffinity(0)),
         "compute_threads": torch.get_num_threads(),

@@ -20,7 +20,6 @@ from tta_pipeline.loading.subset import (
     first_positions,
     read_listed_names,
     read_listed_positions,
-    subset_sha256,
 )
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
 from tta_pipeline.shards.sample_index import SampleIndex
@@ -34,8 +33,6 @@ class OpenStream:
 
     joined: JoinedSets
     order: StreamOrder
-    subset_sha256s: tuple[str | None, ...]
-    """sha256 of the subset of each set; None if all of its samples are used."""
     metadata_scan_s: float = 0.0
     order_name: str = "stored"
     """Name of the order within a segment."""
@@ -107,10 +104,6 @@ def order_sets(
     return OpenStream(
         joined=joined,
         order=_order_samples(joined, positions, experiment, seed),
-        subset_sha256s=tuple(
-            subset_sha256(shard_set.index, places) if subset else None
-            for shard_set, places in zip(sets, positions, strict=True)
-        ),
         order_name=experiment.stream_order if experiment else "stored",
     )
 

@@ -265,7 +265,6 @@ def _subject(shop: Workshop, step: Step, present: Fingerprint) -> Subject:
         visit=step.segment.visit,
         seed=step.plan.seed,
         fingerprint=present,
-        code_sha256=shop.inputs.code_sha256,
         model=ModelFacts.of(shop.inputs.model),
         method=spec.method_name,
         protocol=spec.protocol.name,

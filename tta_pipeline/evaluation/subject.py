@@ -17,16 +17,11 @@ class ModelFacts:
     architecture: str
     weights: str
     weights_sha256: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
 
     @classmethod
     def of(cls, model: LoadedModel) -> Self:
         """Return the facts about *model*."""
-        return cls(
-            architecture=model.architecture, weights=model.weights, weights_sha256=model.weights_sha256,
-            mean=model.mean, std=model.std,
-        )  # fmt: skip
+        return cls(architecture=model.architecture, weights=model.weights, weights_sha256=model.weights_sha256)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +36,6 @@ class Subject:
     """Number of the visit in a recurring stream, from 1; None in other streams."""
     seed: int
     fingerprint: Fingerprint
-    code_sha256: str | None
-    """sha256 of the method's source; None if it has no file."""
     model: ModelFacts
     method: str
     protocol: str

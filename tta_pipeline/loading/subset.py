@@ -1,6 +1,5 @@
 """Choose a subset of the samples of a shard set, by name or number and never by shard or machine."""
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -61,12 +60,6 @@ def read_listed_positions(shard_set: ShardSet, path: Path) -> Indices:
             "list"
         )
     return np.array(sorted(position_of[name] for name in names), np.int64)
-
-
-def subset_sha256(index: SampleIndex, positions: Indices) -> str:
-    """Return the hash of the sorted source names of the samples at *positions*; it is the same for every cell."""
-    chosen = sorted(index.source_names[position] for position in positions.tolist())
-    return hashlib.sha256("\n".join(chosen).encode()).hexdigest()
 
 
 def read_listed_names(path: Path) -> tuple[str, ...]:

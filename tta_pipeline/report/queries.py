@@ -32,8 +32,9 @@ WHERE counts AND devices_differ_by IS NOT NULL AND benchmark = coalesce(?, bench
 
 UNEVEN_CELLS = """
 WITH cells AS (
-    SELECT DISTINCT benchmark, shift_set, corruption, severity, num_images, num_classes_found
-    FROM evaluations WHERE counts AND corruption <> 'clean' AND benchmark = coalesce(?, benchmark)
+    SELECT benchmark, shift_set, corruption, severity, num_samples AS num_images, num_classes_found FROM shard_sets
+    SEMI JOIN (FROM evaluations WHERE counts) USING (benchmark, shift_set, corruption, severity, manifest_sha256)
+    WHERE corruption <> 'clean' AND benchmark = coalesce(?, benchmark)
 ),
 usual AS (
     SELECT benchmark, shift_set, num_images AS usual_images, num_classes_found AS usual_classes
@@ -146,7 +147,7 @@ HAVING count(*) > 0
 ENVIRONMENT = """
 SELECT DISTINCT device, versions->>'host' AS host, versions->>'platform' AS platform, versions->>'python' AS python,
        versions->>'torch' AS torch, versions->>'tta_pipeline' AS tta_pipeline
-FROM evaluations WHERE counts AND benchmark = ? AND shift_set = ?
+FROM results SEMI JOIN (FROM evaluations WHERE counts AND benchmark = ? AND shift_set = ?) USING (file)
 """
 
 TRAININGS = """
@@ -158,10 +159,10 @@ FROM training_runs AS r WHERE counts AND benchmark = ? AND shift_set = ? ORDER B
 """
 
 LEARNING_CURVES = """
-SELECT model, epoch, train_error, validation_error, train_loss, validation_loss, lr, images_per_s, data_wait_s,
-       compute_s, wall_s
-FROM training_epochs SEMI JOIN (FROM training_runs WHERE counts) USING (file)
-WHERE benchmark = ? AND shift_set = ? ORDER BY model, epoch
+SELECT model, epoch, e.train_error, e.validation_error, train_loss, validation_loss, e.lr, e.images_per_s,
+       e.data_wait_s, compute_s, e.wall_s
+FROM training_epochs AS e JOIN training_runs USING (file)
+WHERE counts AND benchmark = ? AND shift_set = ? ORDER BY model, epoch
 """
 
 SHIFT_SETS = """
@@ -180,12 +181,12 @@ FROM group_means WHERE benchmark = ? ORDER BY shift_group, subset, num_cells DES
 
 TUNING_TRIALS = """
 SELECT experiment, t.hyperparameters, t.error, is_chosen, t.num_diverged, t.wall_s
-FROM tuning_trials AS t SEMI JOIN (FROM tunings WHERE counts) USING (file)
-WHERE t.benchmark = ? AND t.shift_set = ? ORDER BY experiment, t.error, t.hyperparameters
+FROM tuning_trials AS t JOIN tunings USING (file)
+WHERE counts AND benchmark = ? AND shift_set = ? ORDER BY experiment, t.error, t.hyperparameters
 """
 
 TUNING_CRITERIA = """
 SELECT experiment, c.criterion, images, hyperparameters, score, reported_error, gap, decides
-FROM tuning_criteria AS c SEMI JOIN (FROM tunings WHERE counts) USING (file)
-WHERE c.benchmark = ? AND c.shift_set = ? AND gap IS NOT NULL ORDER BY experiment, gap, c.criterion, images
+FROM tuning_criteria AS c JOIN tunings USING (file)
+WHERE counts AND benchmark = ? AND shift_set = ? AND gap IS NOT NULL ORDER BY experiment, gap, c.criterion, images
 """

@@ -29,8 +29,6 @@ PUBLISHED, PRESET, TUNED, OWN, BY_HAND = "published", "preset", "tuned (held-out
 """Origins of hyperparameters."""
 WITHOUT_FILE = "own"
 """Protocol of an evaluation without a benchmark file: the data that the method has already seen are unknown."""
-METRICS_VERSION = 2
-"""Version of the definitions in docs/metrics.md; it changes with any of them."""
 _TOLERANCE = 1e-9
 """Tolerance between two floating-point results of the same quotient."""
 _SUM_TOLERANCE = 1e-6
@@ -235,15 +233,12 @@ class Evaluation(RecordedFacts):
             "Which samples of the cell; all by default. Rows of different subsets are not comparable"
         ),
     ]  # fmt: skip
-    subset_sha256: Annotated[str | None, Column("sha256 of the subset's samples; NULL where subset is all")]
 
     # What was evaluated.
     model: Annotated[str, Column("Name of the model in the benchmark file")]
     architecture: Annotated[str, Column("Library and architecture of the model")]
     weights: Annotated[str, Column("Weights of the model")]
     weights_sha256: Annotated[str, Column("sha256 of the weights")]
-    mean: Annotated[tuple[float, ...], Column("Mean subtracted from each channel of images in [0, 1]")]
-    std: Annotated[tuple[float, ...], Column("Standard deviation that each channel is divided by", above=0)]
     method: Annotated[str, Column("Adaptation method; source adapts nothing")]
     protocol: Annotated[str, Column("Order of the samples and resets of the method")]
     generated: Annotated[
@@ -281,24 +276,12 @@ class Evaluation(RecordedFacts):
     num_adapted_parameters: Annotated[
         int | None, _count("Parameters of the network that gradient steps change; NULL for methods that take none")
     ]
-    code_sha256: Annotated[
-        str | None,
-        Column("sha256 of the code of the method and its imports, without comments; NULL if it is in no file"),
-    ]  # fmt: skip
     fingerprint: Annotated[
         str,
         Column("sha256 of everything that determines the predictions"),
     ]  # fmt: skip
     fingerprint_parts: Annotated[str, Column("Parts of the fingerprint, by name", sql="JSON")]
     manifest_sha256: Annotated[str, Column("sha256 of the manifest of the shard set that was read")]
-    num_images: Annotated[int, Column("Images of the shard set; num_samples of them are evaluated", above=0)]
-    num_classes_found: Annotated[
-        int, Column("Classes with at least one image in the shard set", sql="INTEGER", above=0)
-    ]  # fmt: skip
-    num_shards: Annotated[int, Column("Tar files of the shard set", sql="INTEGER", above=0)]
-    payload_bytes: Annotated[int, Column("Size of the shard set's image files", above=0)]
-    shard_bytes: Annotated[int, Column("Size of the shard set's tar files", above=0)]
-    stored_order: Annotated[str, Column("Order of the samples in the shards, with its seed")]
     stream_order: Annotated[
         str,
         Column(
@@ -309,16 +292,14 @@ class Evaluation(RecordedFacts):
     order_hash: Annotated[str, Column("sha256 of the samples' keys in stream order", shown=True)]
 
     # The results; definitions are in docs/metrics.md.
-    metrics_version: Annotated[int, Column("Version of the definitions in docs/metrics.md", sql="INTEGER", above=0)]
     num_samples: Annotated[
         int, Column("Known samples evaluated, each once", above=0, shown=True, shown_of_segment=True)
     ]
     num_correct: Annotated[int, _count("Samples whose predicted class is the label", shown=True)]
-    num_correct_top5: Annotated[int, _count("Samples with fewer than five classes above the label")]
     error: Annotated[
         float, _share("Top-1 error in [0, 1]: 1 - num_correct / num_samples", shown=True, shown_of_segment=True)
     ]
-    top5_error: Annotated[float, _share("Top-5 error in [0, 1]: 1 - num_correct_top5 / num_samples")]
+    top5_error: Annotated[float, _share("Top-5 error in [0, 1]: samples with five classes or more above the label")]
     nll: Annotated[
         float | None,
         Column(
@@ -336,11 +317,6 @@ class Evaluation(RecordedFacts):
     ece: Annotated[
         float, _share("Expected calibration error in [0, 1], 15 equal-width bins of top-1 confidence, L1", shown=True)
     ]
-    max_calibration_error: Annotated[float, _share("Largest |accuracy - confidence| of the 15 bins, often called MCE")]
-    rms_calibration_error: Annotated[
-        float,
-        _share("Root of the mean over samples of (accuracy - confidence)^2 of their bin, often called RMSCE"),
-    ]
     adaptive_ece: Annotated[
         float,
         _share("Calibration error in [0, 1], 15 bins of equally many samples by confidence, L1"),
@@ -355,7 +331,6 @@ class Evaluation(RecordedFacts):
     ]
     calibration: Annotated[CalibrationBins, InlinePart("bin_")]
     class_counts: Annotated[ClassCounts, SeparatePart()]
-    num_predicted_classes: Annotated[int, Column("Different classes among the predictions", sql="INTEGER", above=0)]
     mean_entropy: Annotated[
         float | None,
         Column(
@@ -454,7 +429,6 @@ class Evaluation(RecordedFacts):
     device: Annotated[
         str, Column("Device of the computation: cpu, or the name of the CUDA device", shown=True, alike=True)
     ]
-    gpu_name: Annotated[str | None, Column("Name of the CUDA device; NULL on a CPU", alike=True)]
     cpu_model: Annotated[str, Column("Model of the processor", alike=True)]
     num_cores: Annotated[int, Column("Cores that the process may use", sql="INTEGER", above=0, alike=True)]
     decode_threads: Annotated[int, Column("Threads that read and decode", sql="INTEGER", at_least=0, alike=True)]
@@ -487,7 +461,6 @@ class Evaluation(RecordedFacts):
             "Whether kept features replaced the images and the network before its classifier", shown=True, alike=True
         ),
     ]
-    pinned_memory: Annotated[bool, Column("Whether batches wait in pinned memory")]
     other_load: Annotated[
         float | None,
         Column("Cores that other processes kept busy during the pass, on average; NULL if not known", at_least=0),
@@ -592,15 +565,6 @@ def _has_consistent_bins(row: Evaluation) -> bool:
     )
 
 
-def _has_consistent_calibration_errors(row: Evaluation) -> bool:
-    bins = row.calibration
-    return (
-        abs(row.ece - bins.ece) < _TOLERANCE
-        and abs(row.max_calibration_error - bins.max_error) < _TOLERANCE
-        and abs(row.rms_calibration_error - bins.rms_error) < _TOLERANCE
-    )
-
-
 def _has_consistent_classes(row: Evaluation) -> bool:
     counts = row.class_counts
     return (
@@ -661,16 +625,10 @@ RULES = (
         lambda row: row.num_correct <= row.num_samples and _is_share(row.num_correct, row.error, row.num_samples),
     ),
     Rule(
-        ("top5_error", "num_correct_top5", "num_samples"),
-        "top5_error to be 1 - num_correct_top5 / num_samples",
-        f"abs(top5_error - (1 - num_correct_top5 / num_samples)) < {_TOLERANCE}",
-        lambda row: _is_share(row.num_correct_top5, row.top5_error, row.num_samples),
-    ),
-    Rule(
-        ("num_correct", "num_correct_top5", "num_samples"),
-        "them in ascending order",
-        "num_correct <= num_samples AND num_correct_top5 BETWEEN num_correct AND num_samples",
-        lambda row: row.num_correct <= row.num_correct_top5 <= row.num_samples,
+        ("top5_error", "error"),
+        "top5_error to be at most error",
+        f"top5_error <= error + {_TOLERANCE}",
+        lambda row: row.top5_error <= row.error + _TOLERANCE,
     ),
     Rule(
         ("calibration", "num_samples", "num_correct"),
@@ -679,10 +637,10 @@ RULES = (
         _has_consistent_bins,
     ),
     Rule(
-        ("ece", "max_calibration_error", "rms_calibration_error", "calibration"),
-        "the errors that follow from the bins",
+        ("ece", "calibration"),
+        "the error that follows from the bins",
         "",
-        _has_consistent_calibration_errors,
+        lambda row: abs(row.ece - row.calibration.ece) < _TOLERANCE,
     ),
     Rule(
         ("class_counts", "num_samples", "num_correct"),
@@ -710,24 +668,12 @@ RULES = (
         _has_consistent_fingerprint,
     ),
     Rule(
-        ("gpu_name", "device"),
-        "the GPU to be the device",
-        "gpu_name = device",
-        lambda row: row.gpu_name is None or row.gpu_name == row.device,
-    ),
-    Rule(
         ("hyperparameters_origin", "tuning", "corruption"),
         "hyperparameters that were chosen on other shifts, with the cells of their tuning",
         f"hyperparameters_origin <> '{TUNED}' OR tuning IS NOT NULL",
         _was_tuned_on_other_shifts,
     ),
     Rule(("first_samples",), "equal numbers of each", "", _has_consistent_first_samples),
-    Rule(
-        ("num_images", "num_samples"),
-        "no more samples than images",
-        "num_samples <= num_images",
-        lambda row: row.num_samples <= row.num_images,
-    ),
 )
 
 

@@ -33,7 +33,7 @@ from tta_pipeline.util.files import write_atomically
 from tta_pipeline.util.json_values import JsonObject
 
 Kind = Literal["evaluation", "training", "tuning", "loaders"]
-FORMAT = 5
+FORMAT = 6
 """Version of the form of result files; only this one is read."""
 _TEXTS = ("kind", "benchmark", "key", "run_id", "started_at", "finished_at")
 _FIELDS = {"format", *_TEXTS, "fingerprint", "previous", "versions", "payload"}

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.set_facts import WriterRecord
 
@@ -19,9 +21,11 @@ class ShardSetRow:
     source_kind: str
     generated: bool
     manifest_sha256: str
-    class_map_sha256: str
     order_hash: str
+    stored_order: str
+    """Order of the samples in the shards, with its seed."""
     num_classes: int
+    num_classes_found: int
     num_samples: int
     num_shards: int
     payload_bytes: int
@@ -61,9 +65,10 @@ def shard_set_row(
         source_kind=manifest.source.kind,
         generated=manifest.source.generated,
         manifest_sha256=manifest.sha256,
-        class_map_sha256=manifest.class_map_sha256,
         order_hash=manifest.order.sha256,
+        stored_order=f"{manifest.order.name}, seed {manifest.order.seed}",
         num_classes=len(manifest.classes),
+        num_classes_found=len(np.unique(published.shard_set.index.labels)),
         num_samples=manifest.num_samples,
         num_shards=len(manifest.shards),
         payload_bytes=manifest.payload_bytes,

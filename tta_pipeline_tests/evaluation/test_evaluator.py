@@ -26,10 +26,10 @@ LABELS = Labels(experiment="own", model="small", shift_set="own", hyperparameter
 SUBJECT = Subject(
     benchmark="test", labels=LABELS, stream="fog|5", seed=0,
     fingerprint=Fingerprint(parts={}), num_threads=2,
-    code_sha256="0" * 64, method="tent", protocol="episodic", subset="all", settings={}, batch_size=6,
+    method="tent", protocol="episodic", subset="all", settings={}, batch_size=6,
     precision="fp32",
     model=ModelFacts(
-        architecture="small", weights="random", weights_sha256="0" * 64, mean=(0,), std=(1,)
+        architecture="small", weights="random", weights_sha256="0" * 64
     ),
 )  # fmt: skip
 
@@ -163,7 +163,7 @@ def test_a_model_that_breaks_is_marked(shard_set: ShardSet):
     assert 4 == result.num_nonfinite_batches
     assert not evaluate(shard_set, method="source").diverged
     assert result.nll is result.brier is None
-    assert result.num_correct == result.num_correct_top5
+    assert result.error == result.top5_error
     assert (0.0,) * 10 == result.first_samples.confidences
 
 
@@ -176,7 +176,7 @@ def test_scores_agree_with_each_other(shard_set: ShardSet):
     assert 0 == result.top5_error <= result.error
     assert 0 < result.nll
     assert 0 < result.brier < 2
-    assert result.ece <= result.rms_calibration_error <= result.max_calibration_error
+    assert result.ece <= result.calibration.rms_error <= result.calibration.max_error
     assert result.calibration.ece == result.ece
 
 
@@ -190,7 +190,7 @@ def test_adaptation_that_ends_in_one_class_is_marked(shard_set: ShardSet):
 
     result = evaluate(shard_set, make=collapsed)
 
-    assert (1, 0, True) == (result.num_predicted_classes, result.num_nonfinite_batches, result.diverged)
+    assert (0.0, 0, True) == (result.predicted_class_entropy, result.num_nonfinite_batches, result.diverged)
     assert not evaluate(shard_set, make=collapsed, method="source").diverged
 
 

@@ -142,7 +142,7 @@ def test_an_odd_environment_changes_nothing(sweep: Project, tmp_path: Path):
     decided = ("corruption", "severity", "order_hash", "fingerprint", "predictions_sha256", "error")
     assert [[row[name] for name in decided] for row in plain] == [[row[name] for name in decided] for row in odd]
     assert 4 <= len(plain)
-    assert 1 < plain[0]["num_predicted_classes"]
+    assert 0 < plain[0]["predicted_class_entropy"]
 
 
 @pytest.mark.slow

@@ -10,14 +10,9 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.shard_set_rows import MEASUREMENTS_FILE, read_shard_set_rows, write_shard_set_row
+from tta_pipeline_tests.results.database.made import SHARD_SET
 
-ROW = {
-    "benchmark": "pics", "shift_set": "imagenet_c", "corruption": "fog", "severity": 5, "source_kind": "folder",
-    "generated": False, "manifest_sha256": "1" * 64, "class_map_sha256": "2" * 64, "order_hash": "3" * 64,
-    "num_classes": 4, "num_samples": 80, "num_shards": 1, "payload_bytes": 1000, "shard_bytes": 10240,
-    "num_inodes": 8, "num_loose_inodes": 85, "inode_reduction": 85 / 8, "write_wall_s": 0.1,
-    "write_images_per_s": 800.0, "read_back_wall_s": 0.2,
-}  # fmt: skip
+ROW = {**SHARD_SET, "benchmark": "pics"}
 
 
 @pytest.fixture
@@ -27,6 +22,15 @@ def locations(tmp_path: Path) -> Locations:
     folder.mkdir(parents=True)
     write_shard_set_row(folder, ROW, run_id="first", started_at="2026-01-01T00:00:00+00:00")
     return Locations(root=tmp_path)
+
+
+def test_a_row_of_another_version_is_left_out(locations: Locations):
+    """A column that is gone or new stops no publication."""
+    write_shard_set_row(
+        locations.root / "pics/shards/fog/5", {**ROW, "colour": "grey"}, run_id="first", started_at="2026-01-01"
+    )
+
+    assert [] == published(locations)
 
 
 def published(locations: Locations) -> list[tuple[object, ...]]:

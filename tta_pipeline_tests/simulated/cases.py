@@ -141,7 +141,7 @@ def _subject(own: Experiment, segment: Segment) -> Subject:
     return Subject(
         benchmark="test", labels=_LABELS, stream="test",
         position=segment.position, seed=0, num_threads=1,
-        fingerprint=Fingerprint(parts={}), code_sha256="0" * 64, model=ModelFacts.of(_model(own)), method=own.method,
+        fingerprint=Fingerprint(parts={}), model=ModelFacts.of(_model(own)), method=own.method,
         protocol=own.protocol.name, subset="all", settings={}, batch_size=own.batch_size, precision=own.precision,
     )  # fmt: skip
 

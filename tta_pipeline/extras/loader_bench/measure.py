@@ -94,10 +94,7 @@ class LoaderRow:
     images_per_s: float
     images_per_s_min: float
     images_per_s_max: float
-    images_per_s_of_repeats: tuple[float, ...]
     time_to_first_batch_s: float
-    time_to_first_batch_s_min: float
-    time_to_first_batch_s_max: float
     cpu_s_per_image: float
     mb_per_s: float
     peak_memory_mib: float
@@ -241,16 +238,11 @@ def _best_row(
         payload_bytes=manifest.payload_bytes,
         staging_mb_per_s=None,
         repeats=len(repeats),
-        images_per_s_of_repeats=tuple(repeat["images_per_s"] for repeat in repeats),
         **_medians(repeats),
     )
 
 
 def _medians(repeats: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    speeds = [repeat["images_per_s"] for repeat in repeats]
     medians = {name: statistics.median(repeat[name] for repeat in repeats) for name in repeats[0]}
-    ranges = {
-        f"{name}_{what}": pick(repeat[name] for repeat in repeats)
-        for name in ("images_per_s", "time_to_first_batch_s")
-        for what, pick in (("min", min), ("max", max))
-    }
-    return medians | ranges
+    return {**medians, "images_per_s_min": min(speeds), "images_per_s_max": max(speeds)}

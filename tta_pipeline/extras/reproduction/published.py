@@ -25,7 +25,7 @@ from tta_pipeline.util.nearest_names import name_choices
 BENCHMARK_FILE = "benchmark.yaml"
 SAMPLE_LISTS = "subset"
 """Folder of the lists of subsets' samples."""
-_MACHINE = ("device", "gpu_name", "cpu_model", "num_cores", "decode_threads", "compute_threads")
+_MACHINE = ("device", "cpu_model", "num_cores", "decode_threads", "compute_threads")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ _PART = {
 """Words for the parts of a fingerprint in an answer."""
 _CONTEXT_FACTS = (
     "tta_pipeline", "torch", "torchvision", "timm", "open_clip_torch", "transformers", "numpy", "pillow", "simplejpeg",
-    "gpu_name", "cpu_model", "compute_threads",
+    "device", "cpu_model", "compute_threads",
 )  # fmt: skip
 """Libraries and facts of the machine that may change a prediction although they are in no fingerprint."""
 Outcome = Literal["same hash", "same error", "other error"]

@@ -180,10 +180,11 @@ def set_voids(connection: duckdb.DuckDBPyConnection, listed: Sequence[ListedFile
 
 
 def replace_shard_sets(connection: duckdb.DuckDBPyConnection, rows: Sequence[JsonObject]) -> None:
-    """Let the table `shard_sets` have exactly *rows*."""
+    """Let the table `shard_sets` have exactly *rows*, without those that another version of the project wrote."""
     connection.execute("DELETE FROM shard_sets")
-    if rows:
-        _insert(connection, "shard_sets", pa.Table.from_pylist(list(rows)))
+    columns = {name for name, *_ in connection.execute("DESCRIBE shard_sets").fetchall()}
+    if fitting := [row for row in rows if row.keys() == columns]:
+        _insert(connection, "shard_sets", pa.Table.from_pylist(fitting))
 
 
 def _first_line(error: Exception) -> str:

@@ -40,7 +40,8 @@ _RESULTS = pa.schema(
     [
         ("file", pa.string()), ("source", pa.string()), ("kind", pa.string()), ("sha256", pa.string()),
         ("size_bytes", pa.int64()), ("fingerprint", pa.string()), ("previous", pa.string()),
-        ("finished_at", pa.string()), ("device", pa.string()), ("void", pa.string()),
+        ("finished_at", pa.string()), ("device", pa.string()), ("versions", pa.string()),
+        ("void", pa.string()),
     ]
 )  # fmt: skip
 
@@ -63,7 +64,7 @@ def _result_row(listed: ListedFile, stored: StoredResult) -> tuple[Any, ...]:
     device = result.evaluations[0].device if result.evaluations else None
     return (
         listed.file, source_of(listed.file), result.kind, stored.sha256, listed.size_bytes, result.fingerprint,
-        result.previous, result.finished_at, device, listed.void,
+        result.previous, result.finished_at, device, _as_json(result.versions), listed.void,
     )  # fmt: skip
 
 
@@ -72,7 +73,7 @@ def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     rows = [
         (
             listed.file, source_of(listed.file), result.run_id, row.experiment, *_FACTS(row), row.conditions,
-            _parse_utc(result.started_at), _as_json(result.versions),
+            _parse_utc(result.started_at),
         )
         for listed, result, row in found
     ]  # fmt: skip
@@ -87,70 +88,22 @@ def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
 
 def _trainings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     found = [(listed.file, stored.result, run) for listed, stored in read if (run := stored.result.training)]
-    yield (
-        "training_runs",
-        _to_table(
-            [
-                (file, result.run_id, *_RUN(run), _parse_utc(result.started_at), _as_json(result.versions))
-                for file, result, run in found
-            ],
-            arrow_schema("training_runs"),
-        ),
-    )
-    yield (
-        "training_epochs",
-        _to_table(
-            [
-                (file, run.benchmark, run.shift_set, run.model, *_EPOCH(epoch))
-                for file, _, run in found
-                for epoch in run.epochs
-            ],
-            arrow_schema("training_epochs"),
-        ),
-    )
+    rows = [(file, result.run_id, *_RUN(run), _parse_utc(result.started_at)) for file, result, run in found]
+    yield "training_runs", _to_table(rows, arrow_schema("training_runs"))
+    rows = [(file, *_EPOCH(epoch)) for file, _, run in found for epoch in run.epochs]
+    yield "training_epochs", _to_table(rows, arrow_schema("training_epochs"))
 
 
 def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     found = [(listed.file, stored.result, run) for listed, stored in read if (run := stored.result.tuning)]
-    yield (
-        "tunings",
-        _to_table(
-            [
-                (file, result.run_id, *_TUNING(run), _parse_utc(result.started_at), _as_json(result.versions))
-                for file, result, run in found
-            ],
-            arrow_schema("tunings"),
-        ),
-    )
-    yield (
-        "tuning_criteria",
-        _to_table(
-            [
-                (file, run.benchmark, run.shift_set, run.experiment, *_CHOICE(choice))
-                for file, _, run in found
-                for choice in run.choices
-            ],
-            arrow_schema("tuning_criteria"),
-        ),
-    )
-    yield (
-        "tuning_trials",
-        _to_table(
-            [
-                (
-                    file,
-                    run.benchmark,
-                    run.shift_set,
-                    run.experiment,
-                    trial.hyperparameters == run.chosen,
-                    *_TRIAL(trial),
-                )
-                for file, _, run in found
-                for trial in run.trials
-            ],
-            arrow_schema("tuning_trials"),
-        ),
-    )
+    rows = [(file, result.run_id, *_TUNING(run), _parse_utc(result.started_at)) for file, result, run in found]
+    yield "tunings", _to_table(rows, arrow_schema("tunings"))
+    rows = [(file, *_CHOICE(choice)) for file, _, run in found for choice in run.choices]
+    yield "tuning_criteria", _to_table(rows, arrow_schema("tuning_criteria"))
+    rows = [
+        (file, trial.hyperparameters == run.chosen, *_TRIAL(trial)) for file, _, run in found for trial in run.trials
+    ]
+    yield "tuning_trials", _to_table(rows, arrow_schema("tuning_trials"))
 
 
 def _loader_rows(listed: ListedFile, stored: StoredResult) -> Iterator[Mapping[str, Any]]:
@@ -162,7 +115,6 @@ def _loader_rows(listed: ListedFile, stored: StoredResult) -> Iterator[Mapping[s
             "file": listed.file,
             "run_id": result.run_id,
             "started_at": _parse_utc(result.started_at),
-            "versions": _as_json(result.versions),
             **facts,
             **loader,
         }

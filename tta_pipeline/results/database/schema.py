@@ -34,10 +34,7 @@ class _ExtraColumn(NamedTuple):
 
 _FILE = _ExtraColumn("file", "VARCHAR", "NOT NULL", "File of the result, relative to the data root")
 _RUN = _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Run that made it")
-_WHEN = (
-    _ExtraColumn("started_at", "TIMESTAMPTZ", "NOT NULL", "Start time in UTC, for display; never used for ordering"),
-    _ExtraColumn("versions", "JSON", "NOT NULL", "Versions of Python, platform, host and packages"),
-)
+_WHEN = _ExtraColumn("started_at", "TIMESTAMPTZ", "NOT NULL", "Start time in UTC, for display; never used for ordering")
 _FRAME = (
     _FILE,
     _ExtraColumn("source", "VARCHAR", "", "Name under which results of others were added; NULL for one's own"),
@@ -59,20 +56,9 @@ _DECIDED_AT_PUBLICATION = ("counts", "num_timings", "median_wall_s", "under_load
 _BEHIND = (
     _ExtraColumn("conditions", "VARCHAR", "NOT NULL",
            "Conditions that affect speed besides model, method and data; compare speeds only under equal conditions"),
-    *_WHEN,
+    _WHEN,
 )  # fmt: skip
-_OF_EPOCH = (
-    _FILE,
-    *(_ExtraColumn(name, "VARCHAR", "NOT NULL", "As in training_runs") for name in ("benchmark", "shift_set", "model")),
-)
-_OF_CHOICE = (
-    _FILE,
-    *(_ExtraColumn(name, "VARCHAR", "NOT NULL", "As in tunings") for name in ("benchmark", "shift_set", "experiment")),
-)
-_OF_TRIAL = (
-    *_OF_CHOICE,
-    _ExtraColumn("is_chosen", "BOOLEAN", "NOT NULL", "Whether the tuning chose the values of the trial"),
-)  # fmt: skip
+_IS_CHOSEN = _ExtraColumn("is_chosen", "BOOLEAN", "NOT NULL", "Whether the tuning chose the values of the trial")
 
 
 def _of_runs(what: str) -> tuple[_ExtraColumn, ...]:
@@ -102,30 +88,30 @@ _DECLARED = (
     _DeclaredTable(
         "training_runs",
         "One row for each training of a source model; a resumed training is one run. The file is the key",
-        _of_runs("training of the model"), run_columns(), _WHEN,
-        ("gpu_name = device", "num_epochs_done <= num_epochs", "best_epoch <= num_epochs_done"),
+        _of_runs("training of the model"), run_columns(), (_WHEN,),
+        ("num_epochs_done <= num_epochs", "best_epoch <= num_epochs_done"),
     ),
     _DeclaredTable(
         "training_epochs",
-        "One row for each epoch of each training run. File and epoch are the key",
-        _OF_EPOCH, epoch_columns(),
+        "One row for each epoch of each of training_runs. File and epoch are the key",
+        (_FILE,), epoch_columns(),
     ),
     _DeclaredTable(
         "tunings",
         "One row for each choice of hyperparameters on held-out shifts. The file is the key",
-        _of_runs("tuning of the experiment"), tuning_columns(), _WHEN,
+        _of_runs("tuning of the experiment"), tuning_columns(), (_WHEN,),
         ("num_trials <= num_combinations", "num_trials <= budget"),
     ),
     _DeclaredTable(
         "tuning_trials",
         "One row for each combination that a tuning tried. File and trial are the key",
-        _OF_TRIAL, trial_columns(),
+        (_FILE, _IS_CHOSEN), trial_columns(),
     ),
     _DeclaredTable(
         "tuning_criteria",
         "One row for what each criterion of a tuning would choose, with its gap to the oracle where the tuning "
         "compared them. File, criterion and images are the key",
-        _OF_CHOICE, choice_columns(),
+        (_FILE,), choice_columns(),
     ),
 )  # fmt: skip
 

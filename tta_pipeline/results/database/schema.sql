@@ -24,6 +24,7 @@ CREATE TABLE results (
     previous VARCHAR,
     finished_at VARCHAR NOT NULL,
     device VARCHAR,
+    versions JSON NOT NULL,
     void VARCHAR
 );
 COMMENT ON TABLE results IS 'One row for each result file';
@@ -36,6 +37,7 @@ COMMENT ON COLUMN results.fingerprint IS 'sha256 of everything that determines t
 COMMENT ON COLUMN results.previous IS 'sha256 of the file of the segment before it in its stream; NULL for the first';
 COMMENT ON COLUMN results.finished_at IS 'Time at which it was measured, UTC';
 COMMENT ON COLUMN results.device IS 'Device that computed; NULL for other kinds than evaluations';
+COMMENT ON COLUMN results.versions IS 'Versions of Python, platform, host and packages';
 COMMENT ON COLUMN results.void IS 'Why it counts nowhere; NULL if it may count';
 
 CREATE TABLE plans (
@@ -115,9 +117,10 @@ CREATE TABLE shard_sets (
     source_kind VARCHAR NOT NULL,
     generated BOOLEAN NOT NULL,
     manifest_sha256 VARCHAR NOT NULL,
-    class_map_sha256 VARCHAR NOT NULL,
     order_hash VARCHAR NOT NULL,
+    stored_order VARCHAR NOT NULL,
     num_classes INTEGER NOT NULL CHECK (num_classes > 0),
+    num_classes_found INTEGER NOT NULL CHECK (num_classes_found BETWEEN 1 AND num_classes),
     num_samples BIGINT NOT NULL CHECK (num_samples > 0),
     num_shards INTEGER NOT NULL CHECK (num_shards > 0),
     payload_bytes BIGINT NOT NULL CHECK (payload_bytes > 0),
@@ -141,9 +144,10 @@ COMMENT ON COLUMN shard_sets.severity IS 'Severity, from 1; 0 for clean images, 
 COMMENT ON COLUMN shard_sets.source_kind IS 'Kind of the benchmark''s source of images';
 COMMENT ON COLUMN shard_sets.generated IS 'Whether this project made the corrupted images; if so, errors are not comparable with published tables';
 COMMENT ON COLUMN shard_sets.manifest_sha256 IS 'sha256 of manifest.json, which has the hash of every shard and of the sample index';
-COMMENT ON COLUMN shard_sets.class_map_sha256 IS 'sha256 of the class names in the order of their labels';
 COMMENT ON COLUMN shard_sets.order_hash IS 'sha256 of the samples'' keys in stored order';
+COMMENT ON COLUMN shard_sets.stored_order IS 'Order of the samples in the shards, with its seed';
 COMMENT ON COLUMN shard_sets.num_classes IS 'Number of classes in the class map';
+COMMENT ON COLUMN shard_sets.num_classes_found IS 'Classes with at least one image';
 COMMENT ON COLUMN shard_sets.num_samples IS 'Number of images';
 COMMENT ON COLUMN shard_sets.num_shards IS 'Number of tar files';
 COMMENT ON COLUMN shard_sets.payload_bytes IS 'Size of the image files';
@@ -230,16 +234,12 @@ CREATE TABLE loader_benchmarks (
     images_per_s DOUBLE NOT NULL CHECK (images_per_s > 0 AND isfinite(images_per_s)),
     images_per_s_min DOUBLE NOT NULL CHECK (images_per_s_min <= images_per_s),
     images_per_s_max DOUBLE NOT NULL CHECK (images_per_s_max >= images_per_s AND isfinite(images_per_s_max)),
-    images_per_s_of_repeats DOUBLE[] NOT NULL,
     time_to_first_batch_s DOUBLE NOT NULL CHECK (time_to_first_batch_s >= 0 AND isfinite(time_to_first_batch_s)),
-    time_to_first_batch_s_min DOUBLE NOT NULL,
-    time_to_first_batch_s_max DOUBLE NOT NULL CHECK (isfinite(time_to_first_batch_s_max)),
     cpu_s_per_image DOUBLE NOT NULL CHECK (cpu_s_per_image >= 0 AND isfinite(cpu_s_per_image)),
     mb_per_s DOUBLE NOT NULL CHECK (mb_per_s >= 0 AND isfinite(mb_per_s)),
     peak_memory_mib DOUBLE NOT NULL CHECK (isfinite(peak_memory_mib)),
     base_memory_mib DOUBLE NOT NULL CHECK (isfinite(base_memory_mib)),
     started_at TIMESTAMPTZ NOT NULL,
-    versions JSON NOT NULL,
     PRIMARY KEY (file, loader, num_threads)
 );
 COMMENT ON TABLE loader_benchmarks IS 'One row for each loader measured on a cell without a model: medians of the repeats';
@@ -267,13 +267,9 @@ COMMENT ON COLUMN loader_benchmarks.repeats IS 'Passes, each in its own process'
 COMMENT ON COLUMN loader_benchmarks.images_per_s IS 'Samples / seconds from constructing the loader to its end; with several processes, sum of samples / longest time';
 COMMENT ON COLUMN loader_benchmarks.images_per_s_min IS 'Speed of the slowest repeat';
 COMMENT ON COLUMN loader_benchmarks.images_per_s_max IS 'Speed of the fastest repeat';
-COMMENT ON COLUMN loader_benchmarks.images_per_s_of_repeats IS 'Speed of each repeat, in order';
 COMMENT ON COLUMN loader_benchmarks.time_to_first_batch_s IS 'Seconds from constructing the loader, after imports and reading the manifest';
-COMMENT ON COLUMN loader_benchmarks.time_to_first_batch_s_min IS 'Shortest time to first batch of the repeats';
-COMMENT ON COLUMN loader_benchmarks.time_to_first_batch_s_max IS 'Longest time to first batch of the repeats';
 COMMENT ON COLUMN loader_benchmarks.cpu_s_per_image IS 'User and system time of the process and its workers, per image';
 COMMENT ON COLUMN loader_benchmarks.mb_per_s IS 'Speed of reading image files, in 10^6 bytes per second';
 COMMENT ON COLUMN loader_benchmarks.peak_memory_mib IS 'Peak anonymous and shared memory of the process and its workers';
 COMMENT ON COLUMN loader_benchmarks.base_memory_mib IS 'As peak_memory_mib, but after all imports and before the loader is constructed';
 COMMENT ON COLUMN loader_benchmarks.started_at IS 'Start time in UTC, for display; never used for ordering';
-COMMENT ON COLUMN loader_benchmarks.versions IS 'Versions of Python, platform, host and packages';

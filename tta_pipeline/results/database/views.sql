@@ -754,7 +754,6 @@ SELECT
     a.run_id AS run_a, b.run_id AS run_b,
     a.error AS error_a, b.error AS error_b, b.error - a.error AS error_change,
     a.images_per_s AS images_per_s_a, b.images_per_s AS images_per_s_b, b.images_per_s / a.images_per_s AS speed_ratio,
-    a.device AS device_a, b.device AS device_b,
     a.conditions = b.conditions AS same_conditions,
     a.generated OR b.generated AS generated,
     a.fingerprint = b.fingerprint AS same_settings,
@@ -771,8 +770,6 @@ COMMENT ON COLUMN run_comparison.error_change IS 'error_b - error_a';
 COMMENT ON COLUMN run_comparison.images_per_s_a IS 'Speed in run_a';
 COMMENT ON COLUMN run_comparison.images_per_s_b IS 'Speed in run_b';
 COMMENT ON COLUMN run_comparison.speed_ratio IS 'images_per_s_b / images_per_s_a';
-COMMENT ON COLUMN run_comparison.device_a IS 'Device in run_a';
-COMMENT ON COLUMN run_comparison.device_b IS 'Device in run_b';
 COMMENT ON COLUMN run_comparison.same_conditions IS 'Whether all conditions that affect speed besides model, method and data are equal; otherwise the speeds are not comparable';
 COMMENT ON COLUMN run_comparison.same_settings IS 'Whether everything that determines the predictions is equal';
 COMMENT ON COLUMN run_comparison.same_predictions IS 'Whether all predicted labels are equal';
@@ -846,14 +843,14 @@ COMMENT ON COLUMN loader_comparison.same_weights IS 'Whether the weights equal t
 CREATE VIEW first_system_log AS
 SELECT
     e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity,
-    e.num_classes_found AS classes,
-    e.num_shards AS archive_shards,
-    e.num_images AS images_indexed,
-    e.payload_bytes / 1073741824 AS raw_payload_gib,
-    e.shard_bytes / 1073741824 AS archive_gib,
-    e.num_shards + 1 AS inode_objects,
-    e.num_images + e.num_classes_found + 1 AS projected_loose_objects,
-    (e.num_images + e.num_classes_found + 1) / (e.num_shards + 1) AS inode_factor,
+    s.num_classes_found AS classes,
+    s.num_shards AS archive_shards,
+    s.num_samples AS images_indexed,
+    s.payload_bytes / 1073741824 AS raw_payload_gib,
+    s.shard_bytes / 1073741824 AS archive_gib,
+    s.num_shards + 1 AS inode_objects,
+    s.num_samples + s.num_classes_found + 1 AS projected_loose_objects,
+    (s.num_samples + s.num_classes_found + 1) / (s.num_shards + 1) AS inode_factor,
     e.metadata_scan_s,
     e.pipeline_setup_s AS datapipe_init_s,
     e.time_to_first_batch_s AS first_batch_fetch_s,
@@ -865,11 +862,12 @@ SELECT
     e.peak_cuda_gib,
     e.batch_size,
     e.decode_threads AS num_workers,
-    e.pinned_memory AS pin_memory,
-    e.stored_order || ', read as ' || e.stream_order AS shuffle,
+    e.device <> 'cpu' AS pin_memory,
+    s.stored_order || ', read as ' || e.stream_order AS shuffle,
     e.device
 FROM evaluations AS e
 LEFT JOIN batch_results AS b USING (file, corruption, severity)
+LEFT JOIN shard_sets AS s USING (benchmark, shift_set, corruption, severity, manifest_sha256)
 WHERE e.counts
 ORDER BY e.benchmark, e.shift_set, e.subset, e.experiment, e.seed, e.stream, e.position, e.shift_position, e.severity;
 COMMENT ON VIEW first_system_log IS 'What the project''s first system, torch-archive-dataloader, logged of a pass, by its definitions, for each evaluation that counts';

@@ -19,7 +19,8 @@ def test_a_run_is_a_row_and_so_is_each_of_its_epochs(locations: Locations, ask: 
     record_training(locations, run)
 
     (row,) = ask("SELECT model, num_epochs, num_epochs_done, validation_error, run_id FROM training_runs")
-    epochs = ask("SELECT model, epoch, train_loss, validation_error FROM training_epochs ORDER BY epoch")
+    epochs = ask("SELECT model, epoch, train_loss, e.validation_error FROM training_epochs AS e "
+                 "JOIN training_runs USING (file) ORDER BY epoch")  # fmt: skip
 
     assert ("cnn", 90, 2, None, "first") == row
     assert [("cnn", each.epoch, each.train_loss, each.validation_error) for each in run.epochs] == epochs

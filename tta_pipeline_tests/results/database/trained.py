@@ -39,7 +39,7 @@ def training_run(
         "manifest_sha256": "1" * 64, "num_samples": NUM_SAMPLES, "settings": json.dumps({"kind": "trained"}),
         "num_epochs": len(epochs), "batch_size": 128, "accumulate": 1, "optimizer": "sgd", "lr": 0.1,
         "weight_decay": 5e-4, "schedule": "cosine", "augmentation": "simple", "loader": "indexed", "shuffle": "exact",
-        "precision": "fp32", "compile": "off", "seed": 0, "device": "cpu", "gpu_name": None, "cpu_model": "made",
+        "precision": "fp32", "compile": "off", "seed": 0, "device": "cpu", "cpu_model": "made",
         "num_cores": 2, "compute_threads": 2, "num_ranks": 1, "torch_version": "2.0",
         "validated_on": "clean" if is_validated else None, "wall_s": 40.0, "time_to_first_batch_s": 0.2,
         "checkpoint_s": 0.1, "num_checkpoints": 1, "num_resumed": 0, "num_inodes": 4,
