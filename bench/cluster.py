@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -264,20 +264,15 @@ class Cluster:
         if self._random.random() < TORN:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f".unpublished-torn-{fingerprint[:16]}.json").write_bytes(b'{"format":')
-        row = replace(
-            self._row,
-            benchmark=NAME,
-            experiment=name,
-            model=results.spec.model,
-            method=results.spec.method,
-            corruption=cell.corruption,
-            severity=cell.severity,
-            seed=stream.seed,
+        place = replace(
+            self._row.cell, benchmark=NAME, corruption=cell.corruption, severity=cell.severity, seed=stream.seed,
             stream=stream.key.key,
-            fingerprint=fingerprint,
+        )  # fmt: skip
+        setup = replace(
+            self._row.setup, method=results.spec.method, fingerprint=fingerprint,
             fingerprint_parts=_parts(name, stream),
-            **asdict(self._benchmark.shift_set.facts_of(cell.corruption)),
-        )
+        )  # fmt: skip
+        row = replace(self._row, labels=results.labels.of_shift(cell.corruption), cell=place, setup=setup)
         now = utc_now()
         result = Result(
             kind="evaluation", benchmark=NAME, key=key, fingerprint=fingerprint, run_id="simulated", started_at=now,

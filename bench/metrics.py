@@ -14,9 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import duckdb
 from rich.console import Console
@@ -29,20 +29,30 @@ from tta_pipeline.report import queries
 from tta_pipeline.results.database.changes import contents
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
-from tta_pipeline.results.evaluation_record import (
+from tta_pipeline.results.evaluation_parts import (
     LABEL_FREE,
     Batches,
+    Calibration,
     CalibrationBins,
+    CellInStream,
+    CellLabels,
     ClassCounts,
-    Evaluation,
+    Cost,
     FirstSamples,
+    LabelFreeScores,
+    MachineUse,
+    Predicted,
+    Scores,
+    Setup,
+    ShiftFacts,
+    Timing,
 )
+from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.plans import (
     Labels,
     Plan,
     PlannedSegment,
     PlannedStream,
-    ShiftFacts,
     folder_of_key,
     write_plan,
 )
@@ -184,7 +194,7 @@ def _make(locations: Locations) -> None:
 
 def _plan(number: int) -> Plan:
     """Return what the experiment with this *number* asks for: a stream for each severity and seed."""
-    facts = ShiftFacts(shift_position=None, shift_family=None, shift_group=None, counts_in_mean=True)
+    facts = replace(_SHIFT, counts_in_mean=True)
     streams = []
     for seed in range(NUM_SEEDS):
         for severity in SEVERITIES:
@@ -239,8 +249,8 @@ def result_of(rows: Sequence[Evaluation], *, run_id: str) -> Result:
     """Return the result of a segment with *rows*, measured now."""
     now = utc_now()
     return Result(
-        kind="evaluation", benchmark=rows[0].benchmark, key=folder_of_key(rows[0].stream),
-        fingerprint=rows[0].fingerprint, run_id=run_id, started_at=now, finished_at=now, versions=_VERSIONS,
+        kind="evaluation", benchmark=rows[0].cell.benchmark, key=folder_of_key(rows[0].cell.stream),
+        fingerprint=rows[0].setup.fingerprint, run_id=run_id, started_at=now, finished_at=now, versions=_VERSIONS,
         evaluations=tuple(rows),
     )  # fmt: skip
 
@@ -284,43 +294,54 @@ def evaluation(
     waited_s, computed_s = sum(batches.data_wait_s), sum(batches.compute_s)
     wall_s = waited_s + computed_s
     return Evaluation(
-            benchmark="imagenet_c", shift_set="imagenet_c", from_features=False,
-            experiment=experiment, stream=stream or f"{corruption}|{severity}", position=0,
-            corruption=corruption, severity=severity, seed=0, subset="all", model="resnet50",
-            architecture="torchvision resnet50", weights="IMAGENET1K_V2", weights_sha256="0" * 64,
-            method="tent", protocol="reset_each_shift",
-            generated=False, config="{}", hyperparameters_origin="published",
+        labels=CellLabels(
+            experiment=experiment, model="resnet50", shift_set=_BENCHMARK, hyperparameters_origin="published",
+            tuning=None, shift=_SHIFT,
+        ),
+        cell=CellInStream(
+            benchmark=_BENCHMARK, stream=stream or f"{corruption}|{severity}", position=0, visit=None,
+            corruption=corruption, severity=severity, seed=0, subset="all", generated=False, manifest_sha256="2" * 64,
+            stream_order="stored", order_hash="3" * 64,
+        ),
+        setup=Setup(
+            architecture="torchvision resnet50", weights="IMAGENET1K_V2", weights_sha256="0" * 64, method="tent",
+            protocol="reset_each_shift", config="{}", frozen_layers=None, num_adapted_parameters=None,
             fingerprint=_sha256(parts.encode()), fingerprint_parts=parts,
-            manifest_sha256="2" * 64, stream_order="stored", order_hash="3" * 64,
-            num_samples=5000, num_correct=sum(correct),
-            error=1 - sum(correct) / 5000, top5_error=1 - sum(correct) / 5000, nll=2.0, brier=0.5, ece=bins.ece,
-            calibration=bins,
-            class_counts=ClassCounts(num_samples=tuple(by_class), num_correct=tuple(correct)),
-            mean_entropy=0.5, mean_confidence=0.5, predicted_class_entropy=0.5,
-            **_ABSENT, adaptive_ece=0.1, class_wise_ece=0.1, aurc=0.1,
-            diverged=False, predictions_sha256=f"{random.getrandbits(256):064x}",
-            samples_sha256=None,
+        ),
+        scores=Scores(
+            num_samples=5000, num_correct=sum(correct), error=1 - share, top5_error=1 - share, nll=2.0, brier=0.5,
+            diverged=False, class_counts=ClassCounts(num_samples=tuple(by_class), num_correct=tuple(correct)),
+        ),
+        calibration=Calibration(ece=bins.ece, adaptive_ece=0.1, class_wise_ece=0.1, aurc=0.1, bins=bins),
+        label_free=LabelFreeScores(
+            mean_entropy=0.5, mean_confidence=0.5, predicted_class_entropy=0.5, source_agreement=None,
+            neighbourhood_density=None, view_agreement=None,
+        ),
+        unknown=None,
+        predicted=Predicted(
+            predictions_sha256=f"{random.getrandbits(256):064x}", samples_sha256=None,
             first_samples=FirstSamples(
                 positions=tuple(range(10)), predictions=tuple(range(10)), confidences=(0.5,) * 10
             ),
-            num_forwards=5000, num_backwards=5000, num_adapted_samples=5000, num_unadapted=0,
-            num_updates=_NUM_BATCHES, num_resets=0, num_nonfinite_batches=0, device="NVIDIA H200",
-            cpu_model="AMD EPYC 9654", num_cores=16, decode_threads=8, compute_threads=16,
-            batch_size=64, precision="bf16", compile="off", other_load=0.0,
+        ),
+        cost=Cost(
+            num_forwards=5000, num_backwards=5000, num_adapted_samples=5000, num_unadapted=0, num_updates=_NUM_BATCHES,
+            num_resets=0, num_nonfinite_batches=0, peak_cuda_gib=4.0, peak_rss_gib=3.0,
+        ),
+        machine=MachineUse(
+            device="NVIDIA H200", cpu_model="AMD EPYC 9654", num_cores=16, decode_threads=8, compute_threads=16,
+            streams_per_device=None, batch_size=64, precision="bf16", compile="off", from_features=False,
+            other_load=0.0,
+        ),
+        time=Timing(
             num_batches=_NUM_BATCHES, staging_s=0.0, metadata_scan_s=0.1, pipeline_setup_s=0.1,
             time_to_first_batch_s=0.1, first_batch_compute_s=0.1, wall_s=wall_s, images_per_s=5000 / wall_s,
-            data_wait_s=waited_s, device_idle_s=0.1, host_to_device_s=0.1, compute_s=computed_s,
-            peak_cuda_gib=4.0, peak_rss_gib=3.0,
-            batches=batches,
+            data_wait_s=waited_s, device_idle_s=0.1, host_to_device_s=0.1, compute_s=computed_s, batches=batches,
+        ),
     )  # fmt: skip
 
 
-_ABSENT: dict[str, Any] = dict.fromkeys((
-    "visit", "shift_position", "shift_family", "shift_group", "counts_in_mean", "tuning", "frozen_layers",
-    "num_adapted_parameters", "source_agreement", "neighbourhood_density", "view_agreement", "num_unknown", "auroc",
-    "fpr95", "aupr", "known_threshold", "unknown_rejected", "h_score", "streams_per_device",
-))  # fmt: skip
-"""Fields that do not apply to such an evaluation."""
+_SHIFT = ShiftFacts(shift_position=None, shift_family=None, shift_group=None, counts_in_mean=None)
 
 
 def _time(work: Callable[[], object]) -> tuple[str, str]:

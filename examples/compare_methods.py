@@ -24,9 +24,9 @@ def main(folder: str, model: str, picture: str) -> None:
     for name in ("source", "norm", "tent"):
         method = tta.build(name, tta.load_model(model), num_classes=10, preset="cifar")
         result = tta.evaluate(method, folder, batch_size=64)
-        print(f"{name:7} error {result.error:.1%}  {result.images_per_s:6,.0f} images/s")
-        axes.scatter(result.images_per_s, result.error)
-        axes.annotate(name, (result.images_per_s, result.error))
+        print(f"{name:7} error {result.error:.1%}  {result.time.images_per_s:6,.0f} images/s")
+        axes.scatter(result.time.images_per_s, result.error)
+        axes.annotate(name, (result.time.images_per_s, result.error))
     axes.set(xlabel="images/s", ylabel="top-1 error", ylim=(0, 1))
     figure.savefig(picture)
     plt.close(figure)

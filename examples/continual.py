@@ -21,9 +21,9 @@ def main(model: str, *folders: str) -> None:
     method = tta.build("tent", tta.load_model(model), num_classes=10, preset="cifar")
     results = [tta.evaluate(method, folder) for folder in folders]
     for result in results:
-        print(f"{result.corruption} {result.severity}: error {result.error:.1%}")
+        print(f"{result.cell.corruption} {result.cell.severity}: error {result.error:.1%}")
     mean = sum(result.error for result in results) / len(results)
-    print(f"mean over {len(results)} cells {mean:.1%}, {sum(result.num_updates for result in results)} updates")
+    print(f"mean over {len(results)} cells {mean:.1%}, {sum(result.cost.num_updates for result in results)} updates")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def main(path: str, folder: str) -> None:
     torch.save(network.state_dict(), Path(path).with_suffix(".pth"))
     cell = tta.open_shards(folder)
     result = tta.evaluate(tta.build("source", network, num_classes=len(cell.classes)), cell)
-    print(f"source: error {result.error:.1%}, {result.num_samples} samples, num_bytes {len(network.file)}")
+    print(f"source: error {result.error:.1%}, {result.scores.num_samples} samples, num_bytes {len(network.file)}")
 
 
 if __name__ == "__main__":

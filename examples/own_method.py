@@ -40,7 +40,7 @@ def main(folder: str, model: str) -> None:
     for temperature in (1.0, 0.5):
         method = tta.build("own_method:SHARPENED", tta.load_model(model), num_classes=10, temperature=temperature)
         result = tta.evaluate(method, folder)
-        print(f"sharpened at temperature {temperature}: error {result.error:.1%}, ece {result.ece:.1%}")
+        print(f"sharpened at temperature {temperature}: error {result.error:.1%}, ece {result.calibration.ece:.1%}")
 
 
 if __name__ == "__main__":

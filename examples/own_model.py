@@ -33,7 +33,8 @@ def main(folder: str) -> None:
     cell = tta.open_shards(folder)
     method = tta.build("source", Mine(len(cell.classes)), num_classes=len(cell.classes))
     result = tta.evaluate(method, cell, batch_size=64)
-    print(f"source: error {result.error:.1%}, {result.num_samples} samples, weights {result.weights_sha256[:12]}")
+    weights = result.setup.weights_sha256
+    print(f"source: error {result.error:.1%}, {result.scores.num_samples} samples, weights {weights[:12]}")
 
 
 if __name__ == "__main__":

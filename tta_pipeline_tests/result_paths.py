@@ -15,7 +15,7 @@ def result_paths(root: Path, below: str = "**") -> Sequence[Path]:
 def results_of(root: Path, benchmark: str, experiment: str) -> Sequence[StoredResult]:
     """Return the results that were made for *experiment* of *benchmark* in the data root *root*, in order."""
     found = (read_result(path) for path in result_paths(root, f"{benchmark}/*"))
-    return [each for each in found if each.result.evaluations and each.result.evaluations[0].experiment == experiment]
+    return [each for each in found if any(row.labels.experiment == experiment for row in each.result.evaluations)]
 
 
 def remove_results(root: Path, benchmark: str, experiment: str, key: str = "") -> None:

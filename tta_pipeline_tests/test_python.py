@@ -257,13 +257,13 @@ def test_a_result_of_a_share_says_so(sweep: Project):
     whole = tta.evaluate(method, folder, keep=True)
     parts = [tta.evaluate(method, tta.open_shards(folder, rank=rank, num_ranks=2), keep=True) for rank in (0, 1)]
 
-    assert ["rank 0 of 2", "rank 1 of 2"] == [part.subset for part in parts]
+    assert ["rank 0 of 2", "rank 1 of 2"] == [part.cell.subset for part in parts]
     rows = [row for part in parts for row in part.predictions.select(["key", "prediction"]).to_pylist()]
     assert {row["key"]: row["prediction"] for row in rows} == dict(
         zip(*(whole.predictions[name].to_pylist() for name in ("key", "prediction")), strict=True)
     )
     few = tta.evaluate(method, tta.open_shards(folder, rank=1, num_ranks=2), limit=5)
-    assert ("rank 1 of 2, first 5", 5) == (few.subset, few.num_samples)
+    assert ("rank 1 of 2, first 5", 5) == (few.cell.subset, few.scores.num_samples)
 
 
 def test_two_processes_of_torchrun_read_every_sample_once(sweep: Project):
@@ -306,9 +306,9 @@ def test_a_result_is_that_of_the_pipeline(sweep: Project):
         "AND corruption = 'contrast' AND severity = 5 AND benchmark = 'small' AND counts",
         data_root=sweep.locations.root,
     ).to_pylist()
-    assert (recorded["error"], recorded["predictions_sha256"]) == (result.error, result.predictions_sha256)
-    assert recorded["order_hash"] == result.order_hash
-    assert tta.evaluate(method, small / "shards/contrast/5", limit=40).num_samples == 40
+    assert (recorded["error"], recorded["predictions_sha256"]) == (result.error, result.predicted.predictions_sha256)
+    assert recorded["order_hash"] == result.cell.order_hash
+    assert tta.evaluate(method, small / "shards/contrast/5", limit=40).scores.num_samples == 40
 
 
 NEW_METHOD = """
@@ -334,11 +334,11 @@ def test_a_method_that_was_edited_since_it_was_imported_is_refused(
     exec(NEW_METHOD, cells_of_notebook)
     written = cells_of_notebook["Mine"](network, settings, num_classes=10)
 
-    assert 64 == len(json.loads(tta.evaluate(mine, cell, limit=8).fingerprint_parts)["code"])
+    assert 64 == len(json.loads(tta.evaluate(mine, cell, limit=8).setup.fingerprint_parts)["code"])
     (tmp_path / "method_of_mine.py").write_text(NEW_METHOD + "    is_better = True\n")
     with pytest.raises(tta.PipelineError, match=r"\bmine\b.*/method_of_mine\.py\b"):
         tta.evaluate(mine, cell, limit=8)
-    assert json.loads(tta.evaluate(written, cell, limit=8).fingerprint_parts)["code"] is None
+    assert json.loads(tta.evaluate(written, cell, limit=8).setup.fingerprint_parts)["code"] is None
 
 
 def test_a_result_says_of_weights_what_they_were_when_loaded(sweep: Project):
@@ -351,9 +351,9 @@ def test_a_result_says_of_weights_what_they_were_when_loaded(sweep: Project):
     trained = tta.evaluate(tta.build("source", network, num_classes=10), cell, limit=8)
     own = tta.evaluate(tta.build("source", network.network.eval(), num_classes=10), cell, limit=8)
 
-    assert ["untrained when loaded"] * 2 == [before.weights, trained.weights]
-    assert before.weights_sha256 != trained.weights_sha256
-    assert "as they were given" == own.weights
+    assert ["untrained when loaded"] * 2 == [before.setup.weights, trained.setup.weights]
+    assert before.setup.weights_sha256 != trained.setup.weights_sha256
+    assert "as they were given" == own.setup.weights
 
 
 def test_a_model_normalises_as_it_is_told(tmp_path: Path):
@@ -461,10 +461,14 @@ def test_a_method_without_a_name_of_its_own_is_not_called_what_it_inherits(shard
 
     rows = [tta.evaluate(method, shard_set.folder) for method in (built, by_hand)]
 
-    assert [f"{path}:MIRRORED", f"{path}:Mirrored"] == [row.method for row in rows] == [row.experiment for row in rows]
-    assert ["own", "own"] == [row.hyperparameters_origin for row in rows]
+    assert (
+        [f"{path}:MIRRORED", f"{path}:Mirrored"]
+        == [row.setup.method for row in rows]
+        == [row.labels.experiment for row in rows]
+    )
+    assert ["own", "own"] == [row.labels.hyperparameters_origin for row in rows]
     named = tta.build(f"{path}:LAST_CLASS", small_model(), num_classes=3)
-    assert "last_class" == tta.evaluate(named, shard_set.folder).method
+    assert "last_class" == tta.evaluate(named, shard_set.folder).setup.method
 
 
 def test_random_weights_are_those_of_the_seed(sweep: Project):

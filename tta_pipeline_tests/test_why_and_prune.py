@@ -48,6 +48,7 @@ from tta_pipeline.results.result_files import (
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, copied_results, launcher
 from tta_pipeline_tests.evaluation.small import killed_after
+from tta_pipeline_tests.flat_facts import changed
 
 
 @pytest.fixture
@@ -167,7 +168,7 @@ def ask_for_another_rate(locations: Locations) -> None:
 def result_of(locations: Locations, experiment: str, key: str = "contrast-5") -> StoredResult:
     """Return the result of *experiment* at *key*."""
     stored = map(read_result, find_results(locations.results("small") / key))
-    (found,) = [each for each in stored if each.result.evaluations[0].experiment == experiment]
+    (found,) = [each for each in stored if each.result.evaluations[0].labels.experiment == experiment]
     return found
 
 
@@ -181,9 +182,9 @@ def predictions_of(stored: StoredResult) -> Path:
 def store_like(locations: Locations, stored: StoredResult, *, code: str) -> StoredResult:
     """Store the result, with its predictions, that other *code* would have given without a change of predictions."""
     row = stored.result.evaluations[0]
-    parts = json.dumps(json.loads(row.fingerprint_parts) | {"code": code})
+    parts = json.dumps(json.loads(row.setup.fingerprint_parts) | {"code": code})
     fingerprint = hashlib.sha256(parts.encode()).hexdigest()
-    row = replace(row, fingerprint=fingerprint, fingerprint_parts=parts)
+    row = changed(row, fingerprint=fingerprint, fingerprint_parts=parts)
     result = replace(stored.result, fingerprint=fingerprint, evaluations=(row,))
     other = store_result(locations.results("small"), result)
     shutil.copy(predictions_of(stored), predictions_of(other))

@@ -43,13 +43,13 @@ def _evaluate_cells(plan: Plan) -> Iterator[Figure]:
     whole_s = time.perf_counter() - started
     num = len(rows)
     yield Figure(
-        what="images/s of a cell", found=statistics.median(row.num_samples / row.wall_s for row in rows),
+        what="images/s of a cell", found=statistics.median(row.scores.num_samples / row.time.wall_s for row in rows),
         unit="images/s", is_speed=True,
     )  # fmt: skip
-    gap_s = (whole_s - sum(row.wall_s for row in rows)) / num
+    gap_s = (whole_s - sum(row.time.wall_s for row in rows)) / num
     yield Figure(what="seconds of a cell outside its pass, start-up included", found=gap_s, unit="s", is_speed=True)
     yield Figure(
-        what=f"{_NUM_OF_SET} cells x {rows[0].num_samples:,} images, source", found=whole_s * _NUM_OF_SET / num,
+        what=f"{_NUM_OF_SET} cells x {rows[0].scores.num_samples:,} images, source", found=whole_s * _NUM_OF_SET / num,
         unit="s", asked=f"< {_MOST_S}", is_speed=True, text=f"{num} cells measured, x {_NUM_OF_SET / num:g}",
     )  # fmt: skip
 
@@ -68,7 +68,7 @@ def _kill_and_resume(plan: Plan) -> Iterator[Figure]:
 def _evaluate_stream(plan: Plan, own: ExperimentResults) -> tuple[list[str], int]:
     """Evaluate the rest of the stream; return hashes of its predictions, and the number of cells that were left."""
     num_before = len(_results(own))
-    hashes = [str(row.predictions_sha256) for row in _evaluate(own, [_STREAM], plan)]
+    hashes = [str(row.predicted.predictions_sha256) for row in _evaluate(own, [_STREAM], plan)]
     return hashes, len(_results(own)) - num_before
 
 

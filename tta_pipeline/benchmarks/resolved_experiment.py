@@ -11,7 +11,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.entry import Hyperparameters, NetworkFamily
-from tta_pipeline.results.evaluation_record import BY_HAND, OWN, PRESET, PUBLISHED, TUNED
+from tta_pipeline.results.evaluation_parts import BY_HAND, OWN, PRESET, PUBLISHED, TUNED
 from tta_pipeline.results.names import find_results
 from tta_pipeline.results.result_files import StoredResult, read_result
 from tta_pipeline.results.tuning_criteria import DEFAULT_CRITERION

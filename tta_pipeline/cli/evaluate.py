@@ -1,7 +1,7 @@
 """The verb `evaluate`."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,14 +119,15 @@ def evaluate(
         row = evaluate_alone(
             built, shards, batch_size=batch_size, limit=limit, name=experiment, progress=log_reporter(report)
         )
-    if row.num_nonfinite_batches:
+    if row.cost.num_nonfinite_batches:
         where = place_of(type(built)._predict)  # noqa: SLF001 - to say its line
-        report(f"found NaN or infinite logits{where} in {count_of(row.num_nonfinite_batches, 'batch')}")
-    row = replace(row, weights=network.weights)  # nobody can have trained the model since it was loaded
+        report(f"found NaN or infinite logits{where} in {count_of(row.cost.num_nonfinite_batches, 'batch')}")
+    # Nobody can have trained the model since it was loaded.
+    row = replace(row, setup=replace(row.setup, weights=network.weights))
     if experiment:
         report(f"recorded in {_write_result(row, started_at)}")
     if as_json:
-        click.echo(json.dumps(row.facts()))
+        click.echo(json.dumps(row.by_column()))
     else:
         _print_evaluation(row, is_wide=is_wide)
 
@@ -141,25 +142,25 @@ def _write_result(row: "Evaluation", started_at: str) -> Path:
     from tta_pipeline.util.identifiers import is_benchmark_name
     from tta_pipeline.util.software_versions import software_versions
 
-    if not is_benchmark_name(row.benchmark):
+    if not is_benchmark_name(row.cell.benchmark):
         raise EvaluationError(
-            f"the shard set is of benchmark {row.benchmark!r:.120}; expected letters, digits and _, a letter first, "
-            "for the folder of its results: shard it again, or leave --record out"
+            f"the shard set is of benchmark {row.cell.benchmark!r:.120}; expected letters, digits and _, a letter "
+            "first, for the folder of its results: shard it again, or leave --record out"
         )
     locations = Locations.from_environment()
     row = _with_shift_set(row, locations)
     result = Result(
         kind="evaluation",
-        benchmark=row.benchmark,
-        key=folder_of_key(row.stream),
-        fingerprint=row.fingerprint,
+        benchmark=row.cell.benchmark,
+        key=folder_of_key(row.cell.stream),
+        fingerprint=row.setup.fingerprint,
         run_id="tta-pipeline evaluate",
         started_at=started_at,
         finished_at=utc_now(),
         versions=software_versions(),
         evaluations=(row,),
     )
-    stored = store_result(locations.results(row.benchmark), result)
+    stored = store_result(locations.results(row.cell.benchmark), result)
     add_to_plan(locations, row)
     publish_metrics(locations)
     return stored.path
@@ -170,10 +171,12 @@ def _with_shift_set(row: "Evaluation", locations: "Locations") -> "Evaluation":
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.domain.cells import CLEAN
 
-    benchmark = load_all_benchmarks(locations).benchmarks.get(row.benchmark)
-    if benchmark is None or row.corruption not in (*benchmark.shift_set.names, CLEAN.corruption):
+    benchmark = load_all_benchmarks(locations).benchmarks.get(row.cell.benchmark)
+    if benchmark is None or row.cell.corruption not in (*benchmark.shift_set.names, CLEAN.corruption):
         return row
-    return replace(row, **asdict(benchmark.shift_set.facts_of(row.corruption)))
+    dataset = benchmark.shift_set
+    labels = replace(row.labels, shift_set=dataset.name, shift=dataset.facts_of(row.cell.corruption))
+    return replace(row, labels=labels)
 
 
 def _print_evaluation(row: "Evaluation", *, is_wide: bool) -> None:
@@ -181,9 +184,9 @@ def _print_evaluation(row: "Evaluation", *, is_wide: bool) -> None:
     from tta_pipeline.report.tables import Table
     from tta_pipeline.results.reader_notes import reader_notes
 
-    facts = {name: getattr(row, name, None) for name in (*_COLUMNS, *_MORE)}
-    facts["ms_per_image"] = 1000 / row.images_per_s
-    untrained = [row.model] if row.is_untrained else []
-    notes = reader_notes(generated=bool(row.generated), untrained=untrained)
+    columns = {**row.by_column(), "ms_per_image": 1000 / row.time.images_per_s}
+    facts = {name: columns[name] for name in (*_COLUMNS, *_MORE)}
+    untrained = [row.labels.model] if row.is_untrained else []
+    notes = reader_notes(generated=bool(row.cell.generated), untrained=untrained)
     table = Table(columns=tuple(facts), rows=(tuple(facts.values()),))
     print_table_as(table, table_form(is_wide=is_wide), _COLUMNS, before=notes)

@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from operator import attrgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -125,8 +125,8 @@ _FIRST = ("error", "ece", "images_per_s")
 _HASHES = ("order_hash", "predictions_sha256")
 _SHOWN = (*_FIRST, *(name for name in SHOWN if name not in (*_FIRST, *_HASHES)))
 """Numbers of a cell in the order of the web UI; hashes stand last."""
-_LONG_FIELDS = ("batches", "class_counts", "first_samples", "calibration")
-"""Lists in a result that are shown as pictures."""
+_LONG_COLUMNS = ("bin_counts", "bin_confidence_sums", "bin_correct_counts")
+"""Lists in a result that are shown as a picture."""
 
 
 class _Reporter:
@@ -157,7 +157,7 @@ class _Reporter:
 
     def _report(self, rows: Sequence[Evaluation], *, was_evaluated: bool) -> PartitionReport:
         self._publish_if_due()
-        did = f"{sum(row.num_samples for row in rows) / sum(row.wall_s for row in rows):,.0f} images/s"
+        did = f"{sum(row.scores.num_samples for row in rows) / sum(row.time.wall_s for row in rows):,.0f} images/s"
         return PartitionReport(
             summary=f"error {mean_error(rows):.1%}, {did if was_evaluated else 'finished before'}",
             metadata={
@@ -171,10 +171,11 @@ class _Reporter:
         from tta_pipeline.report.pictures import encode_png, reliability_diagram, sample_row, timeline
 
         results = self._results
-        cell = Cell(corruption=row.corruption, severity=row.severity)
+        cell = Cell(corruption=row.cell.corruption, severity=row.cell.severity)
         image_size = results.benchmark.image_size
         samples = sample_row(results.folder(cell), row, image_size=image_size)
-        shown = {name: _rounded(getattr(row, name)) for name in _SHOWN}
+        columns = row.by_column()
+        shown = {name: _rounded(columns[name]) for name in _SHOWN}
         page = results.locations.report(results.benchmark.name) / "cells" / f"{cell.corruption}-{cell.severity}.html"
         return {
             "summary": dg.MetadataValue.md(_summary(row)),
@@ -183,11 +184,11 @@ class _Reporter:
             "calibration": picture("accuracy at each confidence", encode_png(reliability_diagram(row))),
             "timeline": picture("where the time of each batch went", encode_png(timeline(row))),
             **{name: value for name, value in shown.items() if value is not None},
-            "data_wait_share": _rounded(row.data_wait_s / row.wall_s),
+            "data_wait_share": _rounded(row.time.data_wait_s / row.time.wall_s),
             "record": dg.MetadataValue.json(
-                {name: value for name, value in row.facts().items() if name not in _LONG_FIELDS}
+                {name: value for name, value in columns.items() if name not in _LONG_COLUMNS}
             ),
-            **{name: getattr(row, name) for name in _HASHES},
+            **{name: columns[name] for name in _HASHES},
         }
 
     def _publish_if_due(self) -> None:
@@ -208,8 +209,9 @@ def _summary(row: Evaluation) -> str:
     """Return the most important facts of *row* as a Markdown table of three lines."""
     from tta_pipeline.report.tables import column_title, format_value
 
+    columns = row.by_column()
     lines = [
-        f"| {group} | {', '.join(f'{column_title(name)} {format_value(name, getattr(row, name))}' for name in names)} |"
+        f"| {group} | {', '.join(f'{column_title(name)} {format_value(name, columns[name])}' for name in names)} |"
         for group, names in _GROUPS.items()
     ]
     return "\n".join(["| | |", "|---|---|", *lines])
@@ -219,16 +221,16 @@ def _stream_metadata(rows: Sequence[Evaluation]) -> dict[str, Any]:
     """Return the metadata of several rows: sums, means, and a table of the rows."""
     from tta_pipeline.report.tables import Table, as_markdown, drop_obvious_columns
 
-    wall_s = sum(row.wall_s for row in rows)
-    table = Table(columns=SHOWN_OF_SEGMENT, rows=tuple(attrgetter(*SHOWN_OF_SEGMENT)(row) for row in rows))
+    wall_s = sum(row.time.wall_s for row in rows)
+    table = Table(columns=SHOWN_OF_SEGMENT, rows=tuple(itemgetter(*SHOWN_OF_SEGMENT)(row.by_column()) for row in rows))
     return {
         "error": mean_error(rows),
-        "images_per_s": sum(row.num_samples for row in rows) / wall_s,
-        "num_samples": sum(row.num_samples for row in rows),
+        "images_per_s": sum(row.scores.num_samples for row in rows) / wall_s,
+        "num_samples": sum(row.scores.num_samples for row in rows),
         "num_segments": len(rows),
         "wall_s": wall_s,
-        "data_wait_share": sum(row.data_wait_s for row in rows) / wall_s,
-        "diverged": any(row.diverged for row in rows),
+        "data_wait_share": sum(row.time.data_wait_s for row in rows) / wall_s,
+        "diverged": any(row.scores.diverged for row in rows),
         "segments": dg.MetadataValue.md(as_markdown(drop_obvious_columns(table))),
     }
 
@@ -236,8 +238,8 @@ def _stream_metadata(rows: Sequence[Evaluation]) -> dict[str, Any]:
 def data_version_of(rows: Sequence[Evaluation]) -> str:
     """Return the data version of the streams at one key; *rows* are the evaluations of their cells."""
     if len(rows) == 1:
-        return rows[0].predictions_sha256
-    return hashlib.sha256("".join(row.predictions_sha256 for row in rows).encode()).hexdigest()
+        return rows[0].predicted.predictions_sha256
+    return hashlib.sha256("".join(row.predicted.predictions_sha256 for row in rows).encode()).hexdigest()
 
 
 def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.AssetDep]:
@@ -267,8 +269,8 @@ def _sample_report(results: "ExperimentResults", key: PartitionKey) -> CheckRepo
     # A subset and a slow stream have fewer samples than the manifest; the evaluation has checked them against its plan.
     is_whole = not results.spec.subset and results.spec.protocol.stream.has_every_sample
     passed = all(
-        each.row.manifest_sha256 == manifests[each.cell].sha256
-        and (not is_whole or each.row.num_samples == manifests[each.cell].num_samples)
+        each.row.cell.manifest_sha256 == manifests[each.cell].sha256
+        and (not is_whole or each.row.scores.num_samples == manifests[each.cell].num_samples)
         for each in found
     )
     sets = {
@@ -277,7 +279,7 @@ def _sample_report(results: "ExperimentResults", key: PartitionKey) -> CheckRepo
     }
     problems = [problem for each in found for problem in each.prediction_problems(sets[each.cell])]
     metadata: dict[str, int | str] = {
-        "num_evaluated": sum(each.row.num_samples for each in found),
+        "num_evaluated": sum(each.row.scores.num_samples for each in found),
         "num_samples": sum(manifests[each.cell].num_samples for each in found),
         "kept_predictions": "; ".join(problems) or "as recorded",
     }

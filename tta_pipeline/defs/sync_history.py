@@ -5,7 +5,7 @@ The files are the source of truth: manifests, weights and results.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dagster as dg
 
@@ -102,15 +102,16 @@ def _evaluation_output(benchmark: Benchmark, locations: Locations, experiment_na
     if not known:  # a severity that the experiment leaves out
         return None
     rows = results.rows(known[0])
-    shown = {name: getattr(rows[0], name) for name in SHOWN_OF_SEGMENT} if len(rows) == 1 else {}
+    columns: Mapping[str, Any] = rows[0].by_column()
+    shown = {name: columns[name] for name in SHOWN_OF_SEGMENT} if len(rows) == 1 else {}
     return _Output(
         data_version=data_version_of(rows),
         metadata={
             **{name: value for name, value in shown.items() if value is not None},
             "error": mean_error(rows),
-            "num_samples": sum(row.num_samples for row in rows),
-            "wall_s": sum(row.wall_s for row in rows),
-            "device": ", ".join(dict.fromkeys(row.device for row in rows)),
+            "num_samples": sum(row.scores.num_samples for row in rows),
+            "wall_s": sum(row.time.wall_s for row in rows),
+            "device": ", ".join(dict.fromkeys(row.machine.device for row in rows)),
         },
     )
 

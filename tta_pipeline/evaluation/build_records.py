@@ -22,7 +22,7 @@ from tta_pipeline.evaluation.device.memory import peak_memory_gib
 from tta_pipeline.evaluation.machine import machine_facts
 from tta_pipeline.evaluation.measured_pass import Measurement
 from tta_pipeline.evaluation.one_pass import Pass
-from tta_pipeline.evaluation.open_set import OpenSetColumns, open_set_columns
+from tta_pipeline.evaluation.open_set import unknown_scores
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.evaluation.scores import (
@@ -37,7 +37,21 @@ from tta_pipeline.evaluation.scores import (
 from tta_pipeline.evaluation.subject import Subject
 from tta_pipeline.evaluation.timing import peak_rss_gib
 from tta_pipeline.loading.joined_sets import UNKNOWN_LABEL
-from tta_pipeline.results.evaluation_record import NO_BATCHES, Batches, Evaluation, FirstSamples
+from tta_pipeline.results.evaluation_parts import (
+    NO_BATCHES,
+    Batches,
+    Calibration,
+    CellInStream,
+    Cost,
+    FirstSamples,
+    LabelFreeScores,
+    MachineUse,
+    Predicted,
+    Scores,
+    Setup,
+    Timing,
+)
+from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.set_facts import Manifest
 
 _MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6
@@ -67,136 +81,129 @@ def build_records(subject: Subject, measurement: Measurement) -> Iterator[CellRe
 
 
 def _build_record(subject: Subject, measurement: Measurement, cell: CellOfPass) -> Evaluation:
-    opened, counters, own, share = measurement.opened, measurement.measured.counters, cell.scores, cell.share
-    manifest = opened.manifests[cell.number]
-    has_diverged = counters["num_nonfinite_batches"] > 0 or (counters["num_updates"] > 0 and _has_collapsed(own))
+    manifest = measurement.opened.manifests[cell.number]
     return Evaluation(
-        **_subject_facts(subject, manifest),
-        **_machine_facts(measurement),
-        streams_per_device=_shared_streams(subject, measurement),
-        **_data_facts(opened, cell.number),
-        **_metrics(cell, num_classes=len(manifest.classes)),
-        **_label_free(own),
-        **_probed_scores(own),
-        **_open_set(cell, measurement.known_threshold),
-        first_samples=_first_samples(own, cell.positions),
-        **_time_facts(measurement.measured.collected, share),
-        **_counter_shares(counters, share),
-        samples_sha256=None,
-        metadata_scan_s=share.of(opened.metadata_scan_s),
-        staging_s=share.of(opened.staging_s),
-        pipeline_setup_s=share.of(measurement.pipeline_setup_s),
-        diverged=has_diverged,
+        labels=subject.labels.of_shift(manifest.corruption),
+        cell=_cell(subject, measurement.opened, manifest),
+        setup=_setup(subject, measurement),
+        scores=_scores(cell, measurement.measured.counters, num_classes=len(manifest.classes)),
+        calibration=_calibration(cell),
+        label_free=_label_free(cell.scores),
+        unknown=unknown_scores(cell.scores, cell.unknown, measurement.known_threshold) if cell.unknown else None,
+        predicted=_predicted(cell),
+        cost=_cost(measurement, cell.share),
+        machine=_machine(subject, measurement),
+        time=_time(measurement, cell.share),
     )
 
 
-def _subject_facts(subject: Subject, manifest: Manifest) -> dict[str, Any]:
-    """Return the facts about what was evaluated on the cell of *manifest*."""
-    own = ("benchmark", "stream", "position", "visit", "seed", "method", "protocol", "subset", "batch_size",
-           "precision", "compile")  # fmt: skip
-    return {
-        **{name: getattr(subject, name) for name in own},
+def _cell(subject: Subject, opened: OpenStream, manifest: Manifest) -> CellInStream:
+    return CellInStream(
+        benchmark=subject.benchmark,
+        stream=subject.stream,
+        position=subject.position,
+        visit=subject.visit,
+        corruption=manifest.corruption,
+        severity=manifest.severity,
+        seed=subject.seed,
+        subset=subject.subset,
+        generated=manifest.source.generated,
+        manifest_sha256=manifest.sha256,
+        stream_order=opened.order_name,
+        order_hash=opened.order.sha256,
+    )
+
+
+def _setup(subject: Subject, measurement: Measurement) -> Setup:
+    return Setup(
         **asdict(subject.model),
-        **subject.labels.of_shift(manifest.corruption),
-        "fingerprint": subject.fingerprint.sha256,
-        "fingerprint_parts": subject.fingerprint.text,
-        "config": json.dumps(subject.settings, sort_keys=True),
-        "decode_threads": subject.num_threads,
-        "corruption": manifest.corruption,
-        "severity": manifest.severity,
-        "generated": manifest.source.generated,
-    }
-
-
-def _shared_streams(subject: Subject, measurement: Measurement) -> int | None:
-    """Return the number of runs that could share the device; None if this run had it alone."""
-    is_shared = subject.streams_per_device > 1 and measurement.device.type != "cpu"
-    return subject.streams_per_device if is_shared else None
-
-
-def _machine_facts(measurement: Measurement) -> dict[str, Any]:
-    """Return the facts about the machine, and about what the pass used of it."""
-    device = measurement.device
-    return {
-        "frozen_layers": measurement.frozen_layers,
-        "num_adapted_parameters": measurement.num_adapted_parameters,
-        "from_features": measurement.from_features,
-        "other_load": measurement.other_load,
-        "peak_cuda_gib": peak_memory_gib(device),
-        "peak_rss_gib": peak_rss_gib(),
-        **machine_facts(device),
-    }
-
-
-def _data_facts(opened: OpenStream, number: int) -> dict[str, Any]:
-    """Return the facts about the data of the opened set at position *number*, and about the order of its samples."""
-    return {
-        "manifest_sha256": opened.manifests[number].sha256,
-        "stream_order": opened.order_name,
-        "order_hash": opened.order.sha256,
-    }
-
-
-def _first_samples(own: SampleScores[npt.NDArray[Any]], positions: npt.NDArray[np.int64]) -> FirstSamples:
-    confidences = np.nan_to_num(own.confidences[:NUM_PREVIEWED])
-    return FirstSamples(
-        positions=tuple(positions[:NUM_PREVIEWED].tolist()),
-        predictions=tuple(own.predictions[:NUM_PREVIEWED].tolist()),
-        confidences=tuple(confidences.tolist()),
+        method=subject.method,
+        protocol=subject.protocol,
+        config=json.dumps(subject.settings, sort_keys=True),
+        frozen_layers=measurement.frozen_layers,
+        num_adapted_parameters=measurement.num_adapted_parameters,
+        fingerprint=subject.fingerprint.sha256,
+        fingerprint_parts=subject.fingerprint.text,
     )
 
 
-def _metrics(cell: CellOfPass, *, num_classes: int) -> dict[str, Any]:
-    """Return the columns about the predictions on *cell*, without the scores that need no labels."""
+def _machine(subject: Subject, measurement: Measurement) -> MachineUse:
+    is_shared = subject.streams_per_device > 1 and measurement.device.type != "cpu"
+    return MachineUse(
+        **machine_facts(measurement.device),
+        decode_threads=subject.num_threads,
+        streams_per_device=subject.streams_per_device if is_shared else None,
+        batch_size=subject.batch_size,
+        precision=subject.precision,
+        compile=subject.compile,
+        from_features=measurement.from_features,
+        other_load=measurement.other_load,
+    )
+
+
+def _predicted(cell: CellOfPass) -> Predicted:
+    samples = cell.scores
+    confidences = np.nan_to_num(samples.confidences[:NUM_PREVIEWED])
+    return Predicted(
+        predictions_sha256=hashlib.sha256(samples.predictions.astype("<i8").tobytes()).hexdigest(),
+        samples_sha256=None,
+        first_samples=FirstSamples(
+            positions=tuple(cell.positions[:NUM_PREVIEWED].tolist()),
+            predictions=tuple(samples.predictions[:NUM_PREVIEWED].tolist()),
+            confidences=tuple(confidences.tolist()),
+        ),
+    )
+
+
+def _scores(cell: CellOfPass, counters: Mapping[str, int], *, num_classes: int) -> Scores:
     samples = cell.scores
     correct = samples.predictions == samples.labels
     # For NaN logits the label has the last rank, but it can still be the prediction.
     top5 = correct | (samples.label_ranks < min(TOP, num_classes))
+    return Scores(
+        num_samples=len(correct),
+        num_correct=int(correct.sum()),
+        error=1 - float(correct.mean()),
+        top5_error=1 - float(top5.mean()),
+        nll=finite_mean(-samples.log_likelihoods),
+        brier=finite_mean(samples.brier_scores),
+        diverged=counters["num_nonfinite_batches"] > 0 or (counters["num_updates"] > 0 and _has_collapsed(samples)),
+        class_counts=count_classes(samples.labels, correct, num_classes=num_classes),
+    )
+
+
+def _calibration(cell: CellOfPass) -> Calibration:
+    correct = cell.scores.predictions == cell.scores.labels
     # A broken model's confidence is NaN; it counts as 0.
-    confidences = np.nan_to_num(samples.confidences)
-    calibration = calibration_bins(confidences, correct)
-    return {
-        "num_samples": len(correct),
-        "num_correct": int(correct.sum()),
-        "error": 1 - float(correct.mean()),
-        "top5_error": 1 - float(top5.mean()),
-        "nll": finite_mean(-samples.log_likelihoods),
-        "brier": finite_mean(samples.brier_scores),
-        "ece": calibration.ece,
-        "adaptive_ece": adaptive_calibration_error(confidences, correct),
-        "class_wise_ece": class_wise_calibration_error(cell.class_gaps, len(correct)),
-        "aurc": area_under_risk_coverage(confidences, correct),
-        "calibration": calibration,
-        "class_counts": count_classes(samples.labels, correct, num_classes=num_classes),
-        "predictions_sha256": hashlib.sha256(samples.predictions.astype("<i8").tobytes()).hexdigest(),
+    confidences = np.nan_to_num(cell.scores.confidences)
+    bins = calibration_bins(confidences, correct)
+    return Calibration(
+        ece=bins.ece,
+        adaptive_ece=adaptive_calibration_error(confidences, correct),
+        class_wise_ece=class_wise_calibration_error(cell.class_gaps, len(correct)),
+        aurc=area_under_risk_coverage(confidences, correct),
+        bins=bins,
+    )
+
+
+def _label_free(samples: SampleScores[npt.NDArray[Any]]) -> LabelFreeScores:
+    """Return the scores of one cell that need no labels; those by probes are None where nothing asked for them."""
+    found: dict[str, Any] = {
+        name: None if values is None else float(values[0])
+        for name, values in label_free_scores(samples, [len(samples.labels)]).items()
     }
-
-
-def _open_set(cell: CellOfPass, threshold: float | None) -> dict[str, Any]:
-    """Return the columns about the unknown images of *cell*, each None in a closed stream."""
-    if cell.unknown is None:
-        return dict.fromkeys(OpenSetColumns.__annotations__)
-    return dict(open_set_columns(cell.scores, cell.unknown, threshold))
-
-
-def _label_free(samples: SampleScores[npt.NDArray[Any]]) -> dict[str, Any]:
-    """Return the scores of one cell that need no labels."""
-    found = label_free_scores(samples, [len(samples.labels)])
-    return {name: None if values is None else float(values[0]) for name, values in found.items()}
-
-
-def _probed_scores(samples: SampleScores[npt.NDArray[Any]]) -> dict[str, Any]:
-    """Return the scores of one cell by probes; None where nothing asked for them, or a logit is not finite."""
     has_views = bool((samples.view_predictions != UNKNOWN_PREDICTION).all())
     is_finite = bool(np.isfinite(samples.entropies).all())
-    agreement = float((samples.predictions == samples.view_predictions).mean()) if has_views and is_finite else None
     has_probabilities = bool(samples.probabilities.shape[1])
-    return {
-        "neighbourhood_density": (
+    return LabelFreeScores(
+        **found,
+        neighbourhood_density=(
             neighbourhood_density(torch.from_numpy(samples.probabilities)) if has_probabilities else None
         ),
-        "view_agreement": agreement,
-    }
+        view_agreement=(
+            float((samples.predictions == samples.view_predictions).mean()) if has_views and is_finite else None
+        ),
+    )
 
 
 def _has_collapsed(own: SampleScores[npt.NDArray[Any]]) -> bool:
@@ -208,24 +215,32 @@ def _has_collapsed(own: SampleScores[npt.NDArray[Any]]) -> bool:
     return bool(len(own.labels[later]) >= _MIN_COLLAPSED and shares[0] > _COLLAPSED and shares[1] < _VARIED)
 
 
-def _counter_shares(counters: Mapping[str, int], part: CellShare) -> dict[str, Any]:
-    return {name: part.of_count(count) for name, count in counters.items()}
+def _cost(measurement: Measurement, part: CellShare) -> Cost:
+    return Cost(
+        **{name: part.of_count(count) for name, count in measurement.measured.counters.items()},
+        peak_cuda_gib=peak_memory_gib(measurement.device),
+        peak_rss_gib=peak_rss_gib(),
+    )
 
 
-def _time_facts(collected: Pass, part: CellShare) -> dict[str, Any]:
-    first = collected.batches[0]
-    return {
-        "num_batches": len(collected.batches),
-        "time_to_first_batch_s": first.data_wait_s,
-        "first_batch_compute_s": first.compute_s,
-        "wall_s": part.of(collected.wall_s),
-        "images_per_s": len(collected.samples.labels) / collected.wall_s,
-        "data_wait_s": part.of(sum(batch.data_wait_s for batch in collected.batches)),
-        "device_idle_s": part.of(sum(batch.device_idle_s for batch in collected.batches)),
-        "host_to_device_s": part.of(sum(batch.host_to_device_s for batch in collected.batches)),
-        "compute_s": part.of(sum(batch.compute_s for batch in collected.batches)),
-        "batches": NO_BATCHES if part.num_before else _batch_columns(collected),
-    }
+def _time(measurement: Measurement, part: CellShare) -> Timing:
+    opened, collected = measurement.opened, measurement.measured.collected
+    batches = collected.batches
+    return Timing(
+        num_batches=len(batches),
+        staging_s=part.of(opened.staging_s),
+        metadata_scan_s=part.of(opened.metadata_scan_s),
+        pipeline_setup_s=part.of(measurement.pipeline_setup_s),
+        time_to_first_batch_s=batches[0].data_wait_s,
+        first_batch_compute_s=batches[0].compute_s,
+        wall_s=part.of(collected.wall_s),
+        images_per_s=len(collected.samples.labels) / collected.wall_s,
+        data_wait_s=part.of(sum(batch.data_wait_s for batch in batches)),
+        device_idle_s=part.of(sum(batch.device_idle_s for batch in batches)),
+        host_to_device_s=part.of(sum(batch.host_to_device_s for batch in batches)),
+        compute_s=part.of(sum(batch.compute_s for batch in batches)),
+        batches=NO_BATCHES if part.num_before else _batch_columns(collected),
+    )
 
 
 def _batch_columns(collected: Pass) -> Batches:

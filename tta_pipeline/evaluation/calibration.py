@@ -8,7 +8,7 @@ import torch
 
 from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.loading.joined_sets import JoinedSets
-from tta_pipeline.results.evaluation_record import CalibrationBins
+from tta_pipeline.results.evaluation_parts import CalibrationBins
 from tta_pipeline.shards.shard_set import ShardSet
 
 NUM_BINS = 15

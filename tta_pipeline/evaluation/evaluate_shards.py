@@ -23,7 +23,8 @@ from tta_pipeline.loading.dataset import Shards, open_shards
 from tta_pipeline.methods.method import Method
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.weights import state_sha256
-from tta_pipeline.results.evaluation_record import WITHOUT_FILE, Evaluation
+from tta_pipeline.results.evaluation_parts import WITHOUT_FILE
+from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.plans import Labels
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.progress import Reporter, quiet_reporter

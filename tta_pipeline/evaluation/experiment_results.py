@@ -19,7 +19,7 @@ from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.results.chains import Link, choose_chain
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.names import HELD_OUT, RESULT_NAME, find_results
-from tta_pipeline.results.plans import Labels, Plan, PlannedStream, ShiftFacts, folder_of_key, read_plan
+from tta_pipeline.results.plans import Labels, Plan, PlannedStream, folder_of_key, read_plan
 from tta_pipeline.results.result_files import StoredResult, predictions_path, read_result
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet, expected_for_cell
@@ -55,12 +55,12 @@ class CountedCell:
     @property
     def unit(self) -> Unit:
         """Where the stream meets the cell."""
-        return Unit(self.row.stream, self.row.seed, self.row.position, self.cell.key)
+        return Unit(self.row.cell.stream, self.row.cell.seed, self.row.cell.position, self.cell.key)
 
     @property
     def cell(self) -> Cell:
         """The cell."""
-        return Cell(corruption=self.row.corruption, severity=self.row.severity)
+        return Cell(corruption=self.row.cell.corruption, severity=self.row.cell.severity)
 
     @property
     def predictions_path(self) -> Path | None:
@@ -73,11 +73,11 @@ class CountedCell:
         Raises:
             RecordError: they were not kept, are missing or damaged.
         """
-        path, sha256 = self.predictions_path, self.row.samples_sha256
+        path, sha256 = self.predictions_path, self.row.predicted.samples_sha256
         if path is None or sha256 is None:
             raise RecordError(
-                f"{self.row.experiment} at {self.cell.key} kept no predictions; expected one for each sample: evaluate "
-                "it again with keep_predictions"
+                f"{self.row.labels.experiment} at {self.cell.key} kept no predictions; expected one for each sample: "
+                "evaluate it again with keep_predictions"
             )
         try:
             return SamplePredictions.read(path, sha256=sha256, cell=self.cell.key)
@@ -89,15 +89,15 @@ class CountedCell:
 
     def prediction_problems(self, shard_set: ShardSet) -> Iterator[str]:
         """Count the stored predictions again by the labels of *shard_set*, and yield a message for each problem."""
-        if self.row.samples_sha256 is None:
+        if self.row.predicted.samples_sha256 is None:
             return
         try:
             kept = self.read_predictions()
             if not kept.agree(self.row, shard_set.index):
                 yield (
                     f"{self.predictions_path} has {len(kept.positions)} predictions, "
-                    f"{kept.num_correct(shard_set.index)} of them correct; expected {self.row.num_samples} and "
-                    f"{self.row.num_correct} as its result says"
+                    f"{kept.num_correct(shard_set.index)} of them correct; expected {self.row.scores.num_samples} and "
+                    f"{self.row.scores.num_correct} as its result says"
                 )
         except (RecordError, ManifestError) as error:
             yield str(error)
@@ -135,22 +135,13 @@ class ExperimentResults:
             EvaluationError, RecordError: see `resolve_experiment`.
         """
         dataset = self.benchmark.shift_set
-        facts = {name: dataset.facts_of(name) for name in (*dataset.names, CLEAN.corruption)}
         return Labels(
             experiment=self.experiment_name,
             model=self.spec.model,
             shift_set=dataset.name,
             hyperparameters_origin=self.resolved.origin,
             tuning=self.resolved.tuning,
-            shifts={
-                name: ShiftFacts(
-                    shift_position=each.shift_position,
-                    shift_family=each.shift_family,
-                    shift_group=each.shift_group,
-                    counts_in_mean=each.counts_in_mean,
-                )
-                for name, each in facts.items()
-            },
+            shifts={name: dataset.facts_of(name) for name in (*dataset.names, CLEAN.corruption)},
         )
 
     @property
@@ -282,7 +273,7 @@ class ExperimentResults:
             return ()
         found = self.find(plan.key, asked.fingerprints)
         chosen = chosen_results(asked.fingerprints, found)
-        return tuple(_with_predictions(each, found[each.result.evaluations[0].fingerprint]) for each in chosen)
+        return tuple(_with_predictions(each, found[each.result.evaluations[0].setup.fingerprint]) for each in chosen)
 
     def counted_cells(self, key: PartitionKey) -> tuple[CountedCell, ...]:
         """Return the evaluations at *key* that count, of each cell of each stream in order; some may be missing."""
@@ -311,7 +302,7 @@ class ExperimentResults:
     def relabelled(self, row: Evaluation) -> Evaluation:
         """Return *row* with the labels that the files state now."""
         with suppress(PipelineError):  # not tuned yet
-            return replace(row, **self.labels.of_shift(row.corruption))
+            return replace(row, labels=self.labels.of_shift(row.cell.corruption))
         return row
 
     def rows(self, key: PartitionKey) -> tuple[Evaluation, ...]:
@@ -371,7 +362,7 @@ def link_of(stored: StoredResult) -> Link:
         sha256=stored.sha256,
         previous=result.previous,
         finished_at=result.finished_at,
-        device=result.evaluations[0].device,
+        device=result.evaluations[0].machine.device,
     )
 
 
@@ -387,13 +378,15 @@ def chosen_results(
 def _with_predictions(stored: StoredResult, others: Sequence[StoredResult]) -> StoredResult:
     """Return *stored* with the predictions that one of *others* kept, if it kept none and they predicted the same."""
     rows = stored.result.evaluations
-    if rows[0].samples_sha256 is not None:
+    if rows[0].predicted.samples_sha256 is not None:
         return stored
     for other in others:
         kept = other.result.evaluations
-        is_same = [row.predictions_sha256 for row in rows] == [row.predictions_sha256 for row in kept]
-        if is_same and kept[0].samples_sha256 is not None:
-            with_hash = tuple(replace(row, samples_sha256=kept[0].samples_sha256) for row in rows)
+        is_same = [row.predicted.predictions_sha256 for row in rows] == [
+            row.predicted.predictions_sha256 for row in kept
+        ]
+        if is_same and kept[0].predicted.samples_sha256 is not None:
+            with_hash = tuple(row.with_samples(kept[0].predicted.samples_sha256) for row in rows)
             return replace(stored, result=replace(stored.result, evaluations=with_hash))
     return stored
 
@@ -405,7 +398,7 @@ def _problem_of_predictions(stored: StoredResult) -> str:
     if path is None:
         return f"{stored.path.name} kept no predictions; they are asked for"
     try:
-        is_intact = hash_file(path) == row.samples_sha256
+        is_intact = hash_file(path) == row.predicted.samples_sha256
     except OSError as error:
         return f"{path} cannot be read ({error.strerror})"
     return "" if is_intact else f"{path} is damaged: its hash is not the one in {stored.path.name}"

@@ -49,7 +49,7 @@ class Explanation:
             "cell": self.name,
             "is_finished": self.is_finished,
             "reason": self.reason,
-            "stored": with_defaults(json.loads(stored.fingerprint_parts)) if stored else None,
+            "stored": with_defaults(json.loads(stored.setup.fingerprint_parts)) if stored else None,
             "present": with_defaults(self.standing.present.parts) if self.standing else None,
             "stored_versions": dict(self.standing.versions) if self.standing else {},
             "present_versions": software_versions(),

@@ -1,7 +1,7 @@
 """How well scores tell known images from unknown ones, and the threshold between them. Known is the positive class."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from tta_pipeline.evaluation.one_pass import autocast
 from tta_pipeline.evaluation.scores import SampleScores
 from tta_pipeline.loading.device import as_floats, move_to_device
 from tta_pipeline.loading.reader import Stream
+from tta_pipeline.results.evaluation_parts import UnknownScores
 
 Scores = npt.NDArray[np.float64]
 _KEPT_PERCENT = 95
@@ -30,18 +31,6 @@ class Separation(NamedTuple):
     """Share of unknown images above the threshold that keeps 95 % of these known images."""
     aupr: float
     """Average precision: the sum over thresholds of precision x increase of recall."""
-
-
-class OpenSetColumns(TypedDict):
-    """The columns of a record about unknown images; see their comments."""
-
-    num_unknown: int
-    auroc: float
-    fpr95: float
-    aupr: float
-    known_threshold: float | None
-    unknown_rejected: float | None
-    h_score: float | None
 
 
 def separation(known: Scores, unknown: Scores) -> Separation:
@@ -65,10 +54,10 @@ def _average_precision(known: Scores, unknown: Scores) -> float:
     return float((counts * num_known / (num_known + num_unknown)).sum() / len(known))
 
 
-def open_set_columns(
+def unknown_scores(
     known: SampleScores[npt.NDArray[Any]], unknown: SampleScores[npt.NDArray[Any]], threshold: float | None
-) -> OpenSetColumns:
-    """Return the columns of a record about *unknown* samples among *known* ones.
+) -> UnknownScores:
+    """Return the part of a record about *unknown* samples among *known* ones.
 
     *threshold* is the score at or above which an image counts as known; None: there is none.
     """
@@ -80,15 +69,15 @@ def open_set_columns(
         rejected = float((others < threshold).mean())
         accuracy = float(((known.predictions == known.labels) & (scores >= threshold)).mean())
         h_score = 2 * accuracy * rejected / (accuracy + rejected) if accuracy + rejected else 0.0
-    return {
-        "num_unknown": len(others),
-        "auroc": found.auroc,
-        "fpr95": found.fpr95,
-        "aupr": found.aupr,
-        "known_threshold": threshold,
-        "unknown_rejected": rejected,
-        "h_score": h_score,
-    }
+    return UnknownScores(
+        num_unknown=len(others),
+        auroc=found.auroc,
+        fpr95=found.fpr95,
+        aupr=found.aupr,
+        known_threshold=threshold,
+        unknown_rejected=rejected,
+        h_score=h_score,
+    )
 
 
 def threshold_of_clean(

@@ -146,8 +146,8 @@ class Board:
         if standing.row is None:
             return False
         asked = self.inputs.experiment.planned_stream(standing.plan)
-        is_asked = asked is not None and standing.row.fingerprint in asked.fingerprints
-        return is_asked or standing.row.experiment == self.inputs.experiment.experiment_name
+        is_asked = asked is not None and standing.row.setup.fingerprint in asked.fingerprints
+        return is_asked or standing.row.labels.experiment == self.inputs.experiment.experiment_name
 
     def find_chain(self, plan: StreamPlan) -> tuple[StoredResult, ...]:
         """Return the results of *plan* by its present fingerprints, all of one pass; empty if one is missing."""
@@ -175,7 +175,7 @@ class Board:
         every = [*(stored for chain in finished for stored in chain), *found.values()]
         rows = [row for stored in every for row in stored.result.evaluations]
         order = {plan.seed: number for number, plan in enumerate(self.inputs.experiment.plans(key))}
-        rows.sort(key=lambda row: (order[row.seed], row.position))
+        rows.sort(key=lambda row: (order[row.cell.seed], row.cell.position))
         return tuple(map(self.inputs.experiment.relabelled, rows))
 
     def _read(

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 from tta_pipeline.benchmarks.experiment_specs import Experiment
@@ -223,7 +223,7 @@ def _store(
     results = tuple(build_records(_subject(shop, step, present), measurement))
     rows: tuple[Evaluation, ...] = tuple(each.row for each in results)
     if shop.keeps_predictions:
-        samples = {f"{each.row.corruption}|{each.row.severity}": each.samples for each in results}
+        samples = {each.row.cell.key: each.samples for each in results}
         rows = _write_predictions(shop, step, rows, samples)
     result = Result(
         kind="evaluation",
@@ -246,7 +246,7 @@ def _write_predictions(
     """Write the predictions for each sample, and return *rows* with the hash of their file."""
     experiment, data = shop.inputs.experiment, encode_predictions(samples)
     sha256 = hashlib.sha256(data).hexdigest()
-    with_hash = tuple(replace(row, samples_sha256=sha256) for row in rows)
+    with_hash = tuple(row.with_samples(sha256) for row in rows)
     path = predictions_path(experiment.results_folder / experiment.key_folder(step.plan.key), with_hash[0])
     assert path is not None
     write_atomically(path, data)

@@ -55,7 +55,7 @@ class SamplePredictions:
     def agree(self, row: Evaluation, index: SampleIndex) -> bool:
         """Return whether these are the predictions of *row*, and as many are correct by the labels in *index*."""
         found = len(self.positions), self.num_correct(index), self.sha256
-        return found == (row.num_samples, row.num_correct, row.predictions_sha256)
+        return found == (row.scores.num_samples, row.scores.num_correct, row.predicted.predictions_sha256)
 
     def to_table(self, index: SampleIndex) -> pa.Table:
         """Return the samples in stream order with `key`, `label`, `prediction`, `confidence` and `correct`."""

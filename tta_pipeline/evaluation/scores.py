@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from tta_pipeline.results.evaluation_record import ClassCounts
+from tta_pipeline.results.evaluation_parts import ClassCounts
 
 TOP = 5
 UNKNOWN_PREDICTION = -1

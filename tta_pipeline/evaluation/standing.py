@@ -58,7 +58,9 @@ class Standing:
         """Changed parts of the fingerprint by name, each with its stored and present value."""
         if self.row is None:
             return {}
-        return diff_parts(with_defaults(json.loads(self.row.fingerprint_parts)), with_defaults(self.present.parts))
+        return diff_parts(
+            with_defaults(json.loads(self.row.setup.fingerprint_parts)), with_defaults(self.present.parts)
+        )
 
     @property
     def reason(self) -> str:
@@ -140,10 +142,10 @@ def _nearest(
     def distance(stored: StoredResult) -> tuple[bool, bool, bool, int]:
         row = stored.result.evaluations[0]
         return (
-            row.experiment != experiment.experiment_name,
-            row.seed != plan.seed,
-            row.position != number,
-            len(diff_parts(json.loads(row.fingerprint_parts), present.parts)),
+            row.labels.experiment != experiment.experiment_name,
+            row.cell.seed != plan.seed,
+            row.cell.position != number,
+            len(diff_parts(json.loads(row.setup.fingerprint_parts), present.parts)),
         )
 
     return min(found, key=distance, default=None)

@@ -149,9 +149,9 @@ class _FileOfBenchmarks:
         if result.kind != "evaluation" or result.key.partition("/")[0] == HELD_OUT:
             return None
         row = result.evaluations[0]
-        if not self.plans.tell_of(result) or not self.plans.has(benchmark, row.experiment):
+        if not self.plans.tell_of(result) or not self.plans.has(benchmark, row.labels.experiment):
             return None
-        return "superseded" if row.model in benchmark.models else "gone"
+        return "superseded" if row.labels.model in benchmark.models else "gone"
 
     def _kind_of_training(self, benchmark: Benchmark, training: TrainingRun) -> Kind | None:
         if training.model not in benchmark.trained_models:

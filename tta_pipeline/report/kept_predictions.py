@@ -42,9 +42,9 @@ def predictions(
     results = ExperimentResults(benchmark=loaded.benchmark(benchmark), experiment_name=experiment, locations=locations)
     counted = results.all_counted_cells().values()
     own = [each for each in counted if each.cell.key == cell]
-    found = [each for each in own if each.row.seed == (own[0].row.seed if seed is None else seed)]
+    found = [each for each in own if each.row.cell.seed == (own[0].row.cell.seed if seed is None else seed)]
     if not found:
-        of_cell = f"seeds {abbreviate_list(sorted({each.row.seed for each in own}))} of {cell}"
+        of_cell = f"seeds {abbreviate_list(sorted({each.row.cell.seed for each in own}))} of {cell}"
         of_all = f"cells such as {abbreviate_list(list(dict.fromkeys(each.cell.key for each in counted)), most=5)}"
         evaluated = of_cell if own else of_all if counted else "nothing"
         asked = cell if seed is None else f"{cell} with seed {seed}"

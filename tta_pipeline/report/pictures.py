@@ -61,7 +61,7 @@ def first_samples(folder: Path, row: Evaluation, *, image_size: int) -> Sequence
         StreamError: the shards are missing, or do not match the manifest.
     """
     shard_set = ShardSet.open(folder)
-    classes, first = shard_set.manifest.classes, row.first_samples
+    classes, first = shard_set.manifest.classes, row.predicted.first_samples
     stream = Stream(
         shard_set=shard_set,
         order=order_of(shard_set.index, np.array(first.positions, np.int64)),
@@ -89,14 +89,14 @@ def reliability_diagram(row: Evaluation) -> Image.Image:
     Args:
         row: The evaluation.
     """
-    bins = row.calibration
+    bins = row.calibration.bins
     counts, confidences, correct = (
         np.array(each, float) for each in (bins.counts, bins.confidence_sums, bins.correct_counts)
     )
     picture = Image.new("RGB", (_SQUARE + 2 * _GAP, _SQUARE + 3 * _LINE + 2 * _GAP), "white")
     draw, font = ImageDraw.Draw(picture), ImageFont.load_default(11)
     top, bottom, width = _LINE + _GAP, _LINE + _GAP + _SQUARE, _SQUARE / len(counts)
-    draw.text((_GAP, 1), f"calibration, ECE {row.ece:.1%}", fill="black", font=font)
+    draw.text((_GAP, 1), f"calibration, ECE {row.calibration.ece:.1%}", fill="black", font=font)
     draw.rectangle((_GAP, top, _GAP + _SQUARE, bottom), outline="#bbbbbb")
     draw.line((_GAP, bottom, _GAP + _SQUARE, top), fill="#bbbbbb")
     for number in np.flatnonzero(counts):
@@ -117,7 +117,7 @@ def timeline(row: Evaluation) -> Image.Image:
     Args:
         row: The evaluation.
     """
-    parts = np.array([getattr(row.batches, name) for name, _, _ in _PARTS]).T
+    parts = np.array([getattr(row.time.batches, name) for name, _, _ in _PARTS]).T
     columns = np.array([part.sum(0) for part in np.array_split(parts, min(len(parts), _MAX_COLUMNS))])
     tallest_s = columns.sum(1).max()
     width = max(1, _MAX_COLUMNS // len(columns))

@@ -1,173 +1,47 @@
-"""Definition of an evaluation: its fields, each with its type, limits, column and comment.
+"""Definition of an evaluation: its parts, and the rules by which their fields agree.
 
-This module determines the table `evaluations` with its comments (`results/database/schema.py`), its rows, the fields in
-the web UI, and the conditions under which speeds are comparable. Reading records does not need torch.
+Together with `evaluation_parts`, this module determines the table `evaluations` with its comments
+(`results/database/schema.py`), its rows, the fields in the web UI, and the conditions under which speeds are
+comparable. Reading records does not need torch.
 """
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from operator import attrgetter, le, mul, sub, truediv
-from typing import Annotated, Any, NamedTuple
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter, le
+from typing import Annotated, NamedTuple, Self
 
 from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import RecordError
+from tta_pipeline.results.evaluation_parts import (
+    TUNED,
+    Batches,
+    Calibration,
+    CellInStream,
+    CellLabels,
+    Cost,
+    LabelFreeScores,
+    MachineUse,
+    Predicted,
+    Scores,
+    Setup,
+    Timing,
+    UnknownScores,
+)
 from tta_pipeline.results.reader_notes import UNTRAINED
 from tta_pipeline.results.record_fields import (
     FORBID_UNKNOWN_FIELDS,
-    Column,
     Field,
     InlinePart,
     RecordedFacts,
-    SeparatePart,
     columns_of,
 )
 
-PUBLISHED, PRESET, TUNED, OWN, BY_HAND = "published", "preset", "tuned (held-out)", "own", "set by hand"
-"""Origins of hyperparameters."""
-WITHOUT_FILE = "own"
-"""Protocol of an evaluation without a benchmark file: the data that the method has already seen are unknown."""
 _TOLERANCE = 1e-9
 """Tolerance between two floating-point results of the same quotient."""
 _SUM_TOLERANCE = 1e-6
 """Relative tolerance between two sums of the same floats in different orders."""
-
-
-def _count(comment: str, **more: Any) -> Column:
-    return Column(comment, at_least=0, **more)
-
-
-def _seconds(comment: str, **more: Any) -> Column:
-    return Column(comment, at_least=0, **more)
-
-
-def _share(comment: str, **more: Any) -> Column:
-    return Column(comment, at_least=0, at_most=1, **more)
-
-
-@FORBID_UNKNOWN_FIELDS
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CalibrationBins:
-    """Sums over 15 equal-width bins of top-1 confidence in [0, 1], lowest bin first."""
-
-    counts: Annotated[
-        tuple[int, ...],
-        Column("Samples in each confidence bin; sums over cells give the exact calibration of their union", at_least=0),
-    ]
-    confidence_sums: Annotated[tuple[float, ...], Column("Sum of the confidences in each bin", at_least=0)]
-    correct_counts: Annotated[tuple[int, ...], Column("Correct predictions in each bin", at_least=0)]
-
-    @property
-    def ece(self) -> float:
-        """Expected calibration error in [0, 1]: the mean over samples of |accuracy - confidence| of their bin.
-
-        Guo et al. 2017, "On calibration of modern neural networks", equation 3, with 15 bins, as in torchmetrics.
-        """
-        return sum(self._gap_sums()) / sum(self.counts)
-
-    @property
-    def max_error(self) -> float:
-        """Maximum calibration error in [0, 1]: the largest |accuracy - confidence| of a bin (Guo et al., section 2)."""
-        largest: float = max(map(truediv, self._gap_sums(), self._sizes()))
-        return largest
-
-    @property
-    def rms_error(self) -> float:
-        """Root mean square calibration error in [0, 1]: the mean over samples of the squared gap of their bin.
-
-        As in torchmetrics with norm l2.
-        """
-        gaps = self._gap_sums()
-        return math.sqrt(sum(map(truediv, map(mul, gaps, gaps), self._sizes())) / sum(self.counts))
-
-    # Every record is compared with these when it is read; `map` over operators takes half the time of loops in Python.
-    def _gap_sums(self) -> list[float]:
-        return list(map(abs, map(sub, self.correct_counts, self.confidence_sums)))
-
-    def _sizes(self) -> list[int]:
-        """Return the counts, to divide by: an empty bin has a gap of 0."""
-        return [count or 1 for count in self.counts]
-
-
-@FORBID_UNKNOWN_FIELDS
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClassCounts:
-    """Samples and correct predictions of each class, in the order of the class map; sums over cells are exact."""
-
-    num_samples: Annotated[tuple[int, ...], Column("Samples of each class", sql="INTEGER[]", at_least=0)]
-    num_correct: Annotated[tuple[int, ...], Column("Correct predictions of each class", sql="INTEGER[]", at_least=0)]
-
-
-@FORBID_UNKNOWN_FIELDS
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Batches:
-    """Time and correct predictions of each batch of a pass, in columns; empty except in the pass's first cell."""
-
-    num_samples: Annotated[tuple[int, ...], Column("Samples of the batch", sql="INTEGER[]", at_least=1)]
-    data_wait_s: Annotated[tuple[float, ...], Column("Seconds until the stream delivered the batch", at_least=0)]
-    host_to_device_s: Annotated[
-        tuple[float, ...],
-        Column("Copy of the batch; on CUDA it overlaps computation on the previous batch; 0 on a CPU", at_least=0),
-    ]
-    compute_s: Annotated[tuple[float, ...], Column("Forward pass and adaptation", at_least=0)]
-    num_correct: Annotated[
-        tuple[int, ...], Column("Correct predictions of the batch", sql="INTEGER[]", at_least=0)
-    ]  # fmt: skip
-    num_unadapted: Annotated[
-        tuple[int, ...] | None,
-        Column(
-            "Samples of the batch predicted without adaptation; NULL if there are none", sql="INTEGER[]", at_least=0
-        ),
-    ]
-    num_resets: Annotated[
-        tuple[int, ...] | None,
-        Column("Resets of the method at the batch; NULL if there are none", sql="INTEGER[]", at_least=0),
-    ]
-    num_unknown: Annotated[
-        tuple[int, ...] | None,
-        Column("Unknown samples of the batch; NULL if there are none", sql="INTEGER[]", at_least=0),
-    ]
-    mean_entropy: Annotated[
-        tuple[float, ...] | None,
-        Column("Mean entropy of the predictions, in nats; NULL if a logit is not finite", at_least=0),
-    ]
-    mean_confidence: Annotated[
-        tuple[float, ...] | None,
-        Column("Mean maximum softmax; NULL if a logit is not finite", at_least=0, at_most=1.001),
-    ]
-    predicted_class_entropy: Annotated[
-        tuple[float, ...],
-        Column("Entropy of the shares of the predicted classes, in nats", at_least=0),
-    ]
-    source_agreement: Annotated[
-        tuple[float, ...] | None,
-        Column(
-            "Share of predictions that the source model shares; NULL if the method has not both", at_least=0, at_most=1
-        ),
-    ]
-
-
-LABEL_FREE = ("mean_entropy", "mean_confidence", "predicted_class_entropy", "source_agreement")
-"""Scores that need no labels; each is a field of a cell and of its batches."""
-NO_BATCHES = Batches(
-    num_samples=(), data_wait_s=(), host_to_device_s=(), compute_s=(), num_correct=(), num_unadapted=None,
-    num_resets=None, num_unknown=None, mean_entropy=None, mean_confidence=None, predicted_class_entropy=(),
-    source_agreement=None,
-)  # fmt: skip
-"""Value of `batches` in every cell of a stream except the first."""
-_BATCH_COLUMNS = attrgetter(*(field.name for field in fields(Batches)))
-
-
-@FORBID_UNKNOWN_FIELDS
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FirstSamples:
-    """The first samples of the cell in the stream, for a picture."""
-
-    positions: Annotated[tuple[int, ...], Column("Position of each in the cell's sample index", at_least=0)]
-    predictions: Annotated[tuple[int, ...], Column("Predicted label of each", at_least=0)]
-    confidences: Annotated[tuple[float, ...], Column("Top-1 confidence of each", at_least=0, at_most=1.001)]
 
 
 @FORBID_UNKNOWN_FIELDS
@@ -179,331 +53,42 @@ class Evaluation(RecordedFacts):
     does not apply or is not known; its comment says when.
     """
 
-    # Identity: the segment and its stream.
-    benchmark: Annotated[str, Column("Name of the benchmark and of its file")]
-    experiment: Annotated[str, Column("Model, method and protocol together, by their name in the benchmark file")]
-    stream: Annotated[str, Column("Partition key of the stream: a cell such as fog|5, a severity, or all")]
-    position: Annotated[
-        int,
-        Column(
-            "Position of the segment in the stream, from 0; a gradual stream visits most cells twice",
-            sql="INTEGER", at_least=0, shown_of_segment=True,
-        ),
-    ]  # fmt: skip
-    visit: Annotated[
-        int | None,
-        Column(
-            "Number of the visit of a recurring stream, from 1; NULL in other streams",
-            sql="INTEGER", above=0, shown_of_segment=True,
-        ),
-    ]  # fmt: skip
-    shift_set: Annotated[str, Column("Name of the shift set")]
-    corruption: Annotated[str, Column("Shift: a corruption, a split, or clean", shown_of_segment=True)]
-    severity: Annotated[
-        int,
-        Column(
-            "Severity, from 1; 0 for clean images and sets without severities",
-            sql="INTEGER", at_least=0, shown_of_segment=True,
-        ),
-    ]  # fmt: skip
-    shift_position: Annotated[
-        int | None,
-        Column(
-            "Position of the shift in its set, from 1; 0 for clean images; NULL without a benchmark file",
-            sql="INTEGER",
-            at_least=0,
-        ),
-    ]
-    shift_family: Annotated[str | None, Column("Family of the shift, such as noise; NULL if it has none")]
-    shift_group: Annotated[
-        str | None, Column("Group of shift sets over which means are taken, such as natural; NULL if the set has none")
-    ]
-    counts_in_mean: Annotated[
-        bool | None, Column("Whether the shift counts in its set's mean; NULL without a benchmark file")
-    ]
-    seed: Annotated[
-        int,
-        Column(
-            "Seed of method and stream; rows that differ only in it are runs of one experiment", shown_of_segment=True
-        ),
-    ]
-    subset: Annotated[
-        str,
-        Column(
-            "Which samples of the cell; all by default. Rows of different subsets are not comparable"
-        ),
-    ]  # fmt: skip
+    labels: Annotated[CellLabels, InlinePart("")]
+    cell: Annotated[CellInStream, InlinePart("")]
+    setup: Annotated[Setup, InlinePart("")]
+    scores: Annotated[Scores, InlinePart("")]
+    calibration: Annotated[Calibration, InlinePart("")]
+    label_free: Annotated[LabelFreeScores, InlinePart("")]
+    unknown: Annotated[UnknownScores | None, InlinePart("")]
+    """None in a closed stream."""
+    predicted: Annotated[Predicted, InlinePart("")]
+    cost: Annotated[Cost, InlinePart("")]
+    machine: Annotated[MachineUse, InlinePart("")]
+    time: Annotated[Timing, InlinePart("")]
 
-    # What was evaluated.
-    model: Annotated[str, Column("Name of the model in the benchmark file")]
-    architecture: Annotated[str, Column("Library and architecture of the model")]
-    weights: Annotated[str, Column("Weights of the model")]
-    weights_sha256: Annotated[str, Column("sha256 of the weights")]
-    method: Annotated[str, Column("Adaptation method; source adapts nothing")]
-    protocol: Annotated[str, Column("Order of the samples and resets of the method")]
-    generated: Annotated[
-        bool,
-        Column(
-            "Whether this project made the corrupted images; if so, errors are not comparable with published tables"
-        ),
-    ]
-    config: Annotated[str, Column("The experiment with all hyperparameters", sql="JSON")]
-    hyperparameters_origin: Annotated[
-        str,
-        Column(
-            "published: exactly the values that were published for this method, kind of network and data set; preset: "
-            "those of a preset, published for another kind of network or data set; tuned (held-out): a preset with "
-            "some values chosen by tuning on shifts that are not reported; own: a method of one's own; set by hand: "
-            "anything else",
-            choices=(PUBLISHED, PRESET, TUNED, OWN, BY_HAND),
-        ),
-    ]
-    tuning: Annotated[
-        str | None,
-        Column(
-            "Chosen values that were used, with cells and grid of the tuning, its experiment, and the sha256 of its "
-            "record; NULL without tuning",
-            sql="JSON",
-        ),
-    ]
-    frozen_layers: Annotated[
-        str | None,
-        Column(
-            "Top norm layers that the method froze: how many, the first and the last, or none if the network has no "
-            "top; NULL for methods that never freeze any"
-        ),
-    ]
-    num_adapted_parameters: Annotated[
-        int | None, _count("Parameters of the network that gradient steps change; NULL for methods that take none")
-    ]
-    fingerprint: Annotated[
-        str,
-        Column("sha256 of everything that determines the predictions"),
-    ]  # fmt: skip
-    fingerprint_parts: Annotated[str, Column("Parts of the fingerprint, by name", sql="JSON")]
-    manifest_sha256: Annotated[str, Column("sha256 of the manifest of the shard set that was read")]
-    stream_order: Annotated[
-        str,
-        Column(
-            "Order of the samples in a segment, or in each cell of a dynamic stream, such as shuffled, as the "
-            "protocol names it"
-        ),
-    ]
-    order_hash: Annotated[str, Column("sha256 of the samples' keys in stream order", shown=True)]
+    @property
+    def error(self) -> float:
+        """Top-1 error in [0, 1]."""
+        return self.scores.error
 
-    # The results; definitions are in docs/metrics.md.
-    num_samples: Annotated[
-        int, Column("Known samples evaluated, each once", above=0, shown=True, shown_of_segment=True)
-    ]
-    num_correct: Annotated[int, _count("Samples whose predicted class is the label", shown=True)]
-    error: Annotated[
-        float, _share("Top-1 error in [0, 1]: 1 - num_correct / num_samples", shown=True, shown_of_segment=True)
-    ]
-    top5_error: Annotated[float, _share("Top-5 error in [0, 1]: samples with five classes or more above the label")]
-    nll: Annotated[
-        float | None,
-        Column(
-            "Mean negative log-likelihood of the labels, in nats; NULL where one is infinite or NaN",
-            at_least=0,
-        ),
-    ]  # fmt: skip
-    brier: Annotated[
-        float | None,
-        Column(
-            "Mean squared distance of the probabilities from the one-hot label, in [0, 2]; NULL where one is NaN",
-            at_least=0, at_most=2.00001,
-        ),
-    ]  # fmt: skip
-    ece: Annotated[
-        float, _share("Expected calibration error in [0, 1], 15 equal-width bins of top-1 confidence, L1", shown=True)
-    ]
-    adaptive_ece: Annotated[
-        float,
-        _share("Calibration error in [0, 1], 15 bins of equally many samples by confidence, L1"),
-    ]
-    class_wise_ece: Annotated[
-        float,
-        _share("Calibration error in [0, 1] of each class's probability, 15 bins, mean of classes"),
-    ]
-    aurc: Annotated[
-        float,
-        _share("Mean over n of the error of the n surest samples, the area under risk-coverage"),
-    ]
-    calibration: Annotated[CalibrationBins, InlinePart("bin_")]
-    class_counts: Annotated[ClassCounts, SeparatePart()]
-    mean_entropy: Annotated[
-        float | None,
-        Column(
-            "Mean entropy of the predictions, in nats, by no label; NULL if a logit is not finite",
-            at_least=0,
-        ),
-    ]
-    mean_confidence: Annotated[
-        float | None,
-        Column(
-            "Mean maximum softmax, by no label; NULL if a logit is not finite",
-            at_least=0, at_most=1.001,
-        ),
-    ]  # fmt: skip
-    predicted_class_entropy: Annotated[
-        float,
-        Column("Entropy of the shares of the predicted classes, in nats, by no label", at_least=0),
-    ]
-    source_agreement: Annotated[
-        float | None,
-        _share("Share of predictions that the source model shares, by no label; NULL if the method has not both"),
-    ]
-    neighbourhood_density: Annotated[
-        float | None,
-        Column(
-            "Soft neighbourhood density of the predictions, in nats, by no label; NULL if not asked for", at_least=0
-        ),
-    ]
-    view_agreement: Annotated[
-        float | None,
-        _share("Share of predictions that a shifted view of the image shares, by no label; NULL if not asked for"),
-    ]
-    num_unknown: Annotated[
-        int | None,
-        _count(
-            "Unknown images in the stream with the cell, which enter no error; NULL in a closed stream",
-            above=0, shown=True,
-        ),
-    ]  # fmt: skip
-    auroc: Annotated[
-        float | None,
-        _share(
-            "Probability that a known image has a higher score than an unknown one; NULL in a closed stream", shown=True
-        ),
-    ]
-    fpr95: Annotated[
-        float | None,
-        _share("Share of unknown images above the threshold that keeps 95 % of the cell's known ones; NULL likewise"),
-    ]
-    aupr: Annotated[
-        float | None, _share("Average precision of known images against unknown ones; NULL in a closed stream")
-    ]
-    known_threshold: Annotated[
-        float | None,
-        Column("Score that 95 % of the known clean images reach with the source model; NULL without clean images"),
-    ]
-    unknown_rejected: Annotated[
-        float | None, _share("Share of unknown images below known_threshold; NULL where that is")
-    ]
-    h_score: Annotated[
-        float | None,
-        _share(
-            "Harmonic mean of unknown_rejected and the share of known images that are correct and not below "
-            "known_threshold; NULL where that is",
-            shown=True,
-        ),
-    ]
-    diverged: Annotated[
-        bool,
-        Column(
-            "Whether the model is broken: a logit was not finite, or after adaptation it predicted one class for "
-            "nearly everything",
-            shown=True, shown_of_segment=True,
-        ),
-    ]  # fmt: skip
-    predictions_sha256: Annotated[
-        str, Column("sha256 of the predicted labels in stream order, int64 little-endian", shown=True)
-    ]
-    samples_sha256: Annotated[
-        str | None, Column("sha256 of the Parquet file with the predictions of each sample; NULL if it was not kept")
-    ]
-    first_samples: Annotated[FirstSamples, SeparatePart()]
-
-    # What it cost.
-    num_forwards: Annotated[
-        int, _count("Samples in forward passes through the model, including views and second passes", shown=True)
-    ]
-    num_backwards: Annotated[int, _count("Samples in backward passes", shown=True)]
-    num_adapted_samples: Annotated[int, _count("Samples that entered a loss, which papers call backwards")]
-    num_unadapted: Annotated[int, _count("Samples predicted without adaptation for lack of time")]
-    num_updates: Annotated[int, _count("Steps of the optimiser")]
-    num_resets: Annotated[int, _count("Resets of the method to the source model, by itself", shown_of_segment=True)]
-    num_nonfinite_batches: Annotated[int, _count("Batches with a non-finite logit")]
-
-    # What computed it.
-    device: Annotated[
-        str, Column("Device of the computation: cpu, or the name of the CUDA device", shown=True, alike=True)
-    ]
-    cpu_model: Annotated[str, Column("Model of the processor", alike=True)]
-    num_cores: Annotated[int, Column("Cores that the process may use", sql="INTEGER", above=0, alike=True)]
-    decode_threads: Annotated[int, Column("Threads that read and decode", sql="INTEGER", at_least=0, alike=True)]
-    compute_threads: Annotated[int, Column("Threads of torch on the CPU", sql="INTEGER", above=0, alike=True)]
-    streams_per_device: Annotated[
-        int | None, Column("Runs that could share the accelerator; NULL if this run had it alone", sql="INTEGER",
-                           above=1, alike=True)
-    ]  # fmt: skip
-    batch_size: Annotated[
-        int, Column("Samples in a batch; the last may have fewer", sql="INTEGER", above=0, alike=True)
-    ]
-    precision: Annotated[
-        str,
-        Column(
-            "Precision of the forward pass: fp32, tf32 in products on CUDA, or what autocast casts to",
-            choices=("fp32", "tf32", "bf16", "fp16"),
-            alike=True,
-        ),
-    ]
-    compile: Annotated[
-        str,
-        Column(
-            "Mode of torch.compile, or off",
-            choices=("off", "default", "reduce-overhead", "max-autotune"), alike=True,
-        ),
-    ]  # fmt: skip
-    from_features: Annotated[
-        bool,
-        Column(
-            "Whether kept features replaced the images and the network before its classifier", shown=True, alike=True
-        ),
-    ]
-    other_load: Annotated[
-        float | None,
-        Column("Cores that other processes kept busy during the pass, on average; NULL if not known", at_least=0),
-    ]
-
-    # Time and memory.
-    num_batches: Annotated[int, Column("Batches of the pass", sql="INTEGER", above=0)]
-    staging_s: Annotated[
-        float,
-        _seconds("Copying the shards to node-local disk, during the computation on the previous cell if any; 0 if read "
-                 "in place"),
-    ]  # fmt: skip
-    metadata_scan_s: Annotated[float, _seconds("Reading the manifest and checking that the shards match it")]
-    pipeline_setup_s: Annotated[float, _seconds("Constructing the stream")]
-    time_to_first_batch_s: Annotated[
-        float, _seconds("From the start of the pass until the first batch arrives", shown=True)
-    ]
-    first_batch_compute_s: Annotated[
-        float, _seconds("Computation of the first batch, cold caches included", shown=True)
-    ]
-    wall_s: Annotated[float, Column("The whole pass, fetching and computing", above=0, shown=True)]
-    images_per_s: Annotated[
-        float, Column("Images, known and unknown, / wall_s", above=0, shown=True, shown_of_segment=True)
-    ]
-    data_wait_s: Annotated[
-        float, _seconds("Sum over the batches of the time until the stream delivered each", shown=True)
-    ]
-    device_idle_s: Annotated[
-        float, _seconds("Sum over the batches of the time that the device was idle before each batch")
-    ]
-    host_to_device_s: Annotated[float, _seconds("Copies to the device, where they overlap computation; 0 on a CPU")]
-    compute_s: Annotated[float, _seconds("Sum over the batches of forward pass and adaptation", shown=True)]
-    peak_cuda_gib: Annotated[
-        float | None,
-        _seconds("Peak device memory allocated during the pass, in 2^30 bytes; NULL on a CPU", shown=True),
-    ]
-    peak_rss_gib: Annotated[float, _seconds("Peak resident memory of the process so far, in 2^30 bytes", shown=True)]
-    batches: Annotated[Batches, SeparatePart()]
+    @property
+    def num_unknown(self) -> int:
+        """Number of unknown images in the stream with the cell."""
+        return self.unknown.num_unknown if self.unknown else 0
 
     @property
     def is_untrained(self) -> bool:
         """Whether the model has random weights."""
-        return self.weights == UNTRAINED
+        return self.setup.weights == UNTRAINED
+
+    @property
+    def is_averaged(self) -> bool:
+        """Whether the cell counts in its set's mean, as in the leaderboard."""
+        return self.labels.shift.counts_in_mean is not False and self.cell.corruption != CLEAN.corruption
+
+    def with_samples(self, sha256: str) -> Self:
+        """Return the evaluation with the sha256 of the file that has the prediction for each sample."""
+        return replace(self, predicted=replace(self.predicted, samples_sha256=sha256))
 
     def require_consistent(self) -> None:
         """Check that redundant fields agree.
@@ -513,22 +98,13 @@ class Evaluation(RecordedFacts):
         """
         for rule in RULES:
             if not rule.holds(self):
-                values = ", ".join(f"{name} is {getattr(self, name)!r:.60}" for name in rule.fields)
+                values = ", ".join(f"{path} is {attrgetter(path)(self)!r:.60}" for path in rule.fields)
                 raise RecordError(f"{values}; expected {rule.expected}")
-
-    @property
-    def conditions(self) -> str:
-        """Conditions that affect speed besides model, method and data, as text.
-
-        Speeds are comparable only under equal conditions.
-        """
-        values = ((name, getattr(self, name)) for name in SPEED_CONDITIONS)
-        return ", ".join(f"{name} {value}" for name, value in values if value is not None)
 
 
 def mean_error(rows: Sequence[Evaluation]) -> float:
     """Return the mean over the cells that count in their set's mean, as in the leaderboard; over all if none does."""
-    counted = [row for row in rows if row.counts_in_mean is not False and row.corruption != CLEAN.corruption] or rows
+    counted = [row for row in rows if row.is_averaged] or rows
     return sum(row.error for row in counted) / len(counted)
 
 
@@ -536,13 +112,16 @@ class Rule(NamedTuple):
     """A relation among fields; if *sql* is not empty, it is also a constraint of the database."""
 
     fields: tuple[str, ...]
+    """Path of each, such as `scores.error`."""
     expected: str
     sql: str
     holds: Callable[[Evaluation], bool]
 
 
-def _is_share(correct: int, error: float, num_samples: int) -> bool:
-    return abs(error - (1 - correct / num_samples)) < _TOLERANCE
+def _has_consistent_error(row: Evaluation) -> bool:
+    scores = row.scores
+    share = scores.num_correct / scores.num_samples
+    return share <= 1 and abs(scores.error - (1 - share)) < _TOLERANCE
 
 
 def _is_close(one: float, other: float) -> bool:
@@ -554,30 +133,33 @@ def _is_below(some: tuple[int, ...], others: tuple[int, ...]) -> bool:
     return len(some) == len(others) and all(map(le, some, others))
 
 
+_BATCH_COLUMNS = attrgetter(*(field.name for field in fields(Batches)))
+
+
 def _has_consistent_bins(row: Evaluation) -> bool:
-    bins = row.calibration
+    bins = row.calibration.bins
     return (
         len(bins.counts) == len(bins.confidence_sums) == len(bins.correct_counts)
-        and sum(bins.counts) == row.num_samples
-        and sum(bins.correct_counts) == row.num_correct
+        and sum(bins.counts) == row.scores.num_samples
+        and sum(bins.correct_counts) == row.scores.num_correct
         and _is_below(bins.correct_counts, bins.counts)
         and all(map(le, bins.confidence_sums, [1.001 * count for count in bins.counts]))
     )
 
 
 def _has_consistent_classes(row: Evaluation) -> bool:
-    counts = row.class_counts
+    counts = row.scores.class_counts
     return (
         len(counts.num_samples) == len(counts.num_correct) > 0
-        and sum(counts.num_samples) == row.num_samples
-        and sum(counts.num_correct) == row.num_correct
+        and sum(counts.num_samples) == row.scores.num_samples
+        and sum(counts.num_correct) == row.scores.num_correct
         and _is_below(counts.num_correct, counts.num_samples)
     )
 
 
 def _has_consistent_batches(row: Evaluation) -> bool:
     """Return whether *row* has no batches, or consistent ones: of the cell alone, or of a stream that it begins."""
-    batches = row.batches
+    batches, time = row.time.batches, row.time
     if {len(column) for column in _BATCH_COLUMNS(batches) if column is not None} != {len(batches.num_samples)}:
         return False
     if not batches.num_samples:
@@ -585,95 +167,95 @@ def _has_consistent_batches(row: Evaluation) -> bool:
     counted = filter(None, (batches.num_correct, batches.num_unadapted, batches.num_unknown))
     if not all(_is_below(counts, batches.num_samples) for counts in counted):
         return False
-    num_samples, num_own = sum(batches.num_samples), row.num_samples + (row.num_unknown or 0)
-    if len(batches.num_samples) != row.num_batches or num_samples < num_own:
+    num_samples, num_own = sum(batches.num_samples), row.scores.num_samples + row.num_unknown
+    if len(batches.num_samples) != time.num_batches or num_samples < num_own:
         return False
     return num_samples > num_own or (
-        sum(batches.num_correct) == row.num_correct
-        and sum(batches.num_unknown or ()) == (row.num_unknown or 0)
-        and (not batches.num_resets or sum(batches.num_resets) == row.num_resets)
-        and _is_close(sum(batches.data_wait_s), row.data_wait_s)
-        and _is_close(sum(batches.compute_s), row.compute_s)
+        sum(batches.num_correct) == row.scores.num_correct
+        and sum(batches.num_unknown or ()) == row.num_unknown
+        and (not batches.num_resets or sum(batches.num_resets) == row.cost.num_resets)
+        and _is_close(sum(batches.data_wait_s), time.data_wait_s)
+        and _is_close(sum(batches.compute_s), time.compute_s)
     )
 
 
 def _has_consistent_fingerprint(row: Evaluation) -> bool:
-    return row.fingerprint == hashlib.sha256(row.fingerprint_parts.encode()).hexdigest()
+    return row.setup.fingerprint == hashlib.sha256(row.setup.fingerprint_parts.encode()).hexdigest()
 
 
 def _was_tuned_on_other_shifts(row: Evaluation) -> bool:
     """Return whether *row* is untuned, or was tuned only on other shifts and names the cells of its tuning."""
-    if row.tuning is None:
-        return row.hyperparameters_origin != TUNED
+    if row.labels.tuning is None:
+        return row.labels.hyperparameters_origin != TUNED
     try:
-        cells = json.loads(row.tuning)["cells"]
-        return bool(cells) and all(cell.partition("|")[0] != row.corruption for cell in cells)
+        cells = json.loads(row.labels.tuning)["cells"]
+        return bool(cells) and all(cell.partition("|")[0] != row.cell.corruption for cell in cells)
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
 
 
 def _has_consistent_first_samples(row: Evaluation) -> bool:
-    first = row.first_samples
+    first = row.predicted.first_samples
     return len(first.positions) == len(first.predictions) == len(first.confidences)
 
 
 RULES = (
     Rule(
-        ("error", "num_correct", "num_samples"),
+        ("scores.error", "scores.num_correct", "scores.num_samples"),
         "error to be 1 - num_correct / num_samples",
         f"abs(error - (1 - num_correct / num_samples)) < {_TOLERANCE}",
-        lambda row: row.num_correct <= row.num_samples and _is_share(row.num_correct, row.error, row.num_samples),
+        _has_consistent_error,
     ),
     Rule(
-        ("top5_error", "error"),
+        ("scores.top5_error", "scores.error"),
         "top5_error to be at most error",
         f"top5_error <= error + {_TOLERANCE}",
-        lambda row: row.top5_error <= row.error + _TOLERANCE,
+        lambda row: row.scores.top5_error <= row.error + _TOLERANCE,
     ),
     Rule(
-        ("calibration", "num_samples", "num_correct"),
+        ("calibration.bins", "scores.num_samples", "scores.num_correct"),
         "the bins to have these sums",
         "list_sum(bin_counts) = num_samples AND list_sum(bin_correct_counts) = num_correct",
         _has_consistent_bins,
     ),
     Rule(
-        ("ece", "calibration"),
+        ("calibration.ece", "calibration.bins"),
         "the error that follows from the bins",
         "",
-        lambda row: abs(row.ece - row.calibration.ece) < _TOLERANCE,
+        lambda row: abs(row.calibration.ece - row.calibration.bins.ece) < _TOLERANCE,
     ),
     Rule(
-        ("class_counts", "num_samples", "num_correct"),
+        ("scores.class_counts", "scores.num_samples", "scores.num_correct"),
         "the classes to have these sums",
         "",
         _has_consistent_classes,
     ),
     Rule(
-        ("images_per_s", "num_samples", "num_unknown", "wall_s"),
+        ("time.images_per_s", "scores.num_samples", "num_unknown", "time.wall_s"),
         "images_per_s to be (num_samples + num_unknown) / wall_s",
         f"abs(images_per_s * wall_s - num_samples - coalesce(num_unknown, 0)) <= {_SUM_TOLERANCE} * "
         "(num_samples + coalesce(num_unknown, 0))",
-        lambda row: _is_close(row.images_per_s * row.wall_s, row.num_samples + (row.num_unknown or 0)),
+        lambda row: _is_close(row.time.images_per_s * row.time.wall_s, row.scores.num_samples + row.num_unknown),
     ),
     Rule(
-        ("batches", "num_batches", "num_samples", "num_correct", "data_wait_s", "compute_s"),
+        ("time.batches", "time.num_batches", "scores.num_samples", "scores.num_correct", "time.data_wait_s"),
         "batches of these numbers and sums",
         "",
         _has_consistent_batches,
     ),
     Rule(
-        ("fingerprint", "fingerprint_parts"),
+        ("setup.fingerprint", "setup.fingerprint_parts"),
         "the fingerprint to be the sha256 of its parts",
         "",
         _has_consistent_fingerprint,
     ),
     Rule(
-        ("hyperparameters_origin", "tuning", "corruption"),
+        ("labels.hyperparameters_origin", "labels.tuning", "cell.corruption"),
         "hyperparameters that were chosen on other shifts, with the cells of their tuning",
         f"hyperparameters_origin <> '{TUNED}' OR tuning IS NOT NULL",
         _was_tuned_on_other_shifts,
     ),
-    Rule(("first_samples",), "equal numbers of each", "", _has_consistent_first_samples),
+    Rule(("predicted.first_samples",), "equal numbers of each", "", _has_consistent_first_samples),
 )
 
 
@@ -682,8 +264,6 @@ def columns() -> tuple[Field, ...]:
     return columns_of(Evaluation)
 
 
-SPEED_CONDITIONS = tuple(field.name for field in columns() if field.column.alike)
-"""Fields that must all be equal for speeds to be comparable."""
 SHOWN = tuple(field.name for field in columns() if field.column.shown)
 """Fields in the metadata of a cell in the web UI; fields that are None are left out."""
 SHOWN_OF_SEGMENT = tuple(field.name for field in columns() if field.column.shown_of_segment)

@@ -11,13 +11,14 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 from pydantic_core import from_json
 
 from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
+from tta_pipeline.results.evaluation_parts import CellLabels, ShiftFacts
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.names import PLANS, problem_of_place
 from tta_pipeline.util.files import write_atomically
@@ -62,30 +63,6 @@ class PlannedStream:
         return tuple(known)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShiftFacts:
-    """What a dataset says of one of its corruptions or splits."""
-
-    shift_position: int | None
-    shift_family: str | None
-    shift_group: str | None
-    counts_in_mean: bool | None
-
-
-class LabelColumns(TypedDict):
-    """What files say of an evaluation, named as its columns."""
-
-    experiment: str
-    model: str
-    shift_set: str
-    hyperparameters_origin: str
-    tuning: str | None
-    shift_position: int | None
-    shift_family: str | None
-    shift_group: str | None
-    counts_in_mean: bool | None
-
-
 _NOTHING = ShiftFacts(shift_position=None, shift_family=None, shift_group=None, counts_in_mean=None)
 
 
@@ -104,23 +81,16 @@ class Labels:
     shifts: Mapping[str, ShiftFacts]
     """By corruption or split; empty if no file tells."""
 
-    def of_shift(self, shift: str) -> LabelColumns:
-        """Return the columns of an evaluation on *shift*."""
-        found = self.shifts.get(shift, _NOTHING)
-        return {
-            "experiment": self.experiment,
-            "model": self.model,
-            "shift_set": self.shift_set,
-            "hyperparameters_origin": self.hyperparameters_origin,
-            "tuning": self.tuning,
-            "shift_position": found.shift_position,
-            "shift_family": found.shift_family,
-            "shift_group": found.shift_group,
-            "counts_in_mean": found.counts_in_mean,
-        }
-
-
-_LABELS = ("experiment", "model", "shift_set", "hyperparameters_origin", "tuning")
+    def of_shift(self, shift: str) -> CellLabels:
+        """Return the labels of an evaluation on *shift*."""
+        return CellLabels(
+            experiment=self.experiment,
+            model=self.model,
+            shift_set=self.shift_set,
+            hyperparameters_origin=self.hyperparameters_origin,
+            tuning=self.tuning,
+            shift=self.shifts.get(shift, _NOTHING),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,16 +194,20 @@ def write_plan(locations: Locations, plan: Plan) -> bool:
 
 def add_to_plan(locations: Locations, row: Evaluation) -> None:
     """Let the plan of an experiment that no benchmark file names ask for *row*, beside the cells that it has."""
-    before = read_plan(locations, row.benchmark, row.experiment)
-    facts = ShiftFacts(**{name: getattr(row, name) for name in ShiftFacts.__annotations__})
-    own = PlannedSegment(fingerprint=row.fingerprint, cells=(f"{row.corruption}|{row.severity}",))
-    others = [each for each in before.streams if each.key != row.stream] if before else []
+    cell, own = row.cell, row.labels
+    before = read_plan(locations, cell.benchmark, own.experiment)
+    segment = PlannedSegment(fingerprint=row.setup.fingerprint, cells=(cell.key,))
+    others = [each for each in before.streams if each.key != cell.stream] if before else []
     labels = Labels(
-        **{name: getattr(row, name) for name in _LABELS},
-        shifts={**(before.labels.shifts if before else {}), row.corruption: facts},
+        experiment=own.experiment,
+        model=own.model,
+        shift_set=own.shift_set,
+        hyperparameters_origin=own.hyperparameters_origin,
+        tuning=own.tuning,
+        shifts={**(before.labels.shifts if before else {}), cell.corruption: own.shift},
     )
-    streams = (*others, PlannedStream(key=row.stream, seed=row.seed, segments=(own,)))
-    write_plan(locations, Plan(benchmark=row.benchmark, file_sha256=NO_FILE, labels=labels, streams=streams))
+    streams = (*others, PlannedStream(key=cell.stream, seed=cell.seed, segments=(segment,)))
+    write_plan(locations, Plan(benchmark=cell.benchmark, file_sha256=NO_FILE, labels=labels, streams=streams))
 
 
 def read_plan(locations: Locations, benchmark: str, experiment: str) -> Plan | None:

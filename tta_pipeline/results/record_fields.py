@@ -69,7 +69,7 @@ class Column:
 
 
 class InlinePart(NamedTuple):
-    """Mark of a part whose fields are columns of the evaluation's own row; their names get a prefix."""
+    """Mark of a part whose fields are columns of the record's own row; their names get a prefix."""
 
     prefix: str
 
@@ -85,13 +85,50 @@ class Field(NamedTuple):
     column: Column
     sql: str
     is_nullable: bool
-    path: str
-    """Path of the attribute in a record, such as `calibration.counts`."""
 
 
+@cache
 def columns_of(kind: type) -> tuple[Field, ...]:
-    """Return the columns that the dataclass *kind* fills, in order, including those of inline parts."""
-    return tuple(_columns(kind, "", ""))
+    """Return the columns that the dataclass *kind* fills: of its own fields in order, then those of inline parts."""
+    own = [
+        Field(name, mark, mark.sql or _SQL[plain], is_nullable)
+        for name, plain, mark, is_nullable in declarations(kind)
+        if isinstance(mark, Column)
+    ]
+    of_parts = [
+        field._replace(name=f"{prefix}{field.name}", is_nullable=field.is_nullable or is_optional)
+        for _, part, prefix, is_optional in _inline_parts(kind)
+        for field in columns_of(part)
+    ]
+    return (*own, *of_parts)
+
+
+def values_of(record: Any) -> list[Any]:
+    """Return the values of the columns of *record*, in the order of `columns_of`; None for a part that is None."""
+    return _values(type(record), record)
+
+
+def _values(kind: Any, record: Any) -> list[Any]:
+    own, parts = _layout(kind)
+    values = [getattr(record, name) for name in own]
+    for name, part, num_columns in parts:
+        of_record = getattr(record, name)
+        values += [None] * num_columns if of_record is None else _values(part, of_record)
+    return values
+
+
+@cache
+def _layout(kind: Any) -> tuple[tuple[str, ...], tuple[tuple[str, Any, int], ...]]:
+    """Return the names of the columns of *kind* itself, and each inline part with its type and number of columns."""
+    own = tuple(name for name, _, mark, _ in declarations(kind) if isinstance(mark, Column))
+    return own, tuple((name, part, len(columns_of(part))) for name, part, _, _ in _inline_parts(kind))
+
+
+def _inline_parts(kind: Any) -> Iterator[tuple[str, Any, str, bool]]:
+    """Yield the name of each inline part, its type, the prefix of its columns, and whether it may be None."""
+    for name, plain, mark, is_optional in declarations(kind):
+        if isinstance(mark, InlinePart):
+            yield name, plain, mark.prefix, is_optional
 
 
 def declarations(kind: Any) -> Iterator[tuple[str, Any, Any, bool]]:
@@ -101,14 +138,6 @@ def declarations(kind: Any) -> Iterator[tuple[str, Any, Any, bool]]:
             inner, mark = get_args(hint)
             plain, is_nullable = _without_none(inner)
             yield name, plain, mark, is_nullable
-
-
-def _columns(kind: Any, prefix: str, path: str) -> Iterator[Field]:
-    for name, plain, mark, is_nullable in declarations(kind):
-        if isinstance(mark, InlinePart):
-            yield from _columns(plain, mark.prefix, f"{path}{name}.")
-        elif isinstance(mark, Column):
-            yield Field(f"{prefix}{name}", mark, mark.sql or _SQL[plain], is_nullable, f"{path}{name}")
 
 
 _SQL: Mapping[Any, str] = {
@@ -147,6 +176,11 @@ class RecordedFacts:
     def facts(self) -> JsonObject:
         """Return the facts as they are written into a record."""
         return asdict(self)
+
+    def by_column(self) -> JsonObject:
+        """Return the values of the record's columns, by name."""
+        names = [field.name for field in columns_of(type(self))]  # type: ignore[arg-type]  # a class is hashable
+        return dict(zip(names, values_of(self), strict=True))
 
     def require_consistent(self) -> None:
         """Check that fields that follow from each other agree.

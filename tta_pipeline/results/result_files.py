@@ -33,7 +33,7 @@ from tta_pipeline.util.files import write_atomically
 from tta_pipeline.util.json_values import JsonObject
 
 Kind = Literal["evaluation", "training", "tuning", "loaders"]
-FORMAT = 6
+FORMAT = 7
 """Version of the form of result files; only this one is read."""
 _TEXTS = ("kind", "benchmark", "key", "run_id", "started_at", "finished_at")
 _FIELDS = {"format", *_TEXTS, "fingerprint", "previous", "versions", "payload"}
@@ -175,9 +175,9 @@ def parse_result(path: Path, data: bytes) -> StoredResult:
     result = Result(**content, **_parse_payload(content["kind"], payload))
     if path.name != name_of(result, data):
         raise RecordError(f"is foreign: expected a file called {name_of(result, data)}, as its content says")
-    if odd := next((row for row in result.evaluations if row.fingerprint != result.fingerprint), None):
+    if odd := next((row for row in result.evaluations if row.setup.fingerprint != result.fingerprint), None):
         raise RecordError(
-            f"is foreign: it has an evaluation with fingerprint {odd.fingerprint[:16]} of another segment"
+            f"is foreign: it has an evaluation with fingerprint {odd.setup.fingerprint[:16]} of another segment"
         )
     if problem := problem_of_place(path, result.benchmark, result.key):
         raise RecordError(problem)
@@ -186,9 +186,9 @@ def parse_result(path: Path, data: bytes) -> StoredResult:
 
 def predictions_path(folder: Path, row: Evaluation) -> Path | None:
     """Return the file in *folder* with the predictions of *row*; None if they were not kept."""
-    if row.samples_sha256 is None:
+    if row.predicted.samples_sha256 is None:
         return None
-    return folder / f"{row.fingerprint[:16]}-{row.samples_sha256[:8]}.parquet"
+    return folder / f"{row.setup.fingerprint[:16]}-{row.predicted.samples_sha256[:8]}.parquet"
 
 
 def void_result(path: Path, because: str) -> Path:

@@ -26,7 +26,7 @@ def find_problems(
         for row in stored.result.evaluations[:1]:
             path = predictions_path(stored.path.parent, row)
             try:
-                if path and hash_file(path) != row.samples_sha256:
+                if path and hash_file(path) != row.predicted.samples_sha256:
                     yield f"{path} is damaged: its hash is not the one in {stored.path.name}; restore the original file"
             except OSError as error:
                 yield f"{path} cannot be read ({error.strerror}), but {stored.path.name} names it: restore the file"

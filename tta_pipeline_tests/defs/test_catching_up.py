@@ -13,9 +13,9 @@ from tta_pipeline.defs.evaluation import _stream_metadata
 from tta_pipeline.defs.sync_history import _evaluation_output, covered_places, sync_history
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.cluster.pieces import Piece
-from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline_tests.conftest import SMALL_CELLS, Project
 from tta_pipeline_tests.evaluation.small import SEVERITY_5, evaluated, results_of
+from tta_pipeline_tests.results.database.made import evaluation_of
 
 KEYS = tuple(cell.key for cell in SMALL_CELLS)
 PIECES = (
@@ -91,12 +91,12 @@ def test_the_error_of_a_stream_is_the_one_that_a_run_shows(sweep: Project, tmp_p
     shutil.copytree(sweep.locations.root / "small", tmp_path / "small", ignore=shutil.ignore_patterns("results"))
     protocol = {"shift": "continual", "clean": "after_each"}
     own = results_of(locations, protocol=protocol, subset={"first": 32})
-    rows = [Evaluation.from_facts(json.loads(json.dumps(facts))) for facts in evaluated(own, SEVERITY_5)]
+    rows = [evaluation_of(json.loads(json.dumps(facts))) for facts in evaluated(own, SEVERITY_5)]
 
     made = _evaluation_output(own.benchmark, locations, "own", SEVERITY_5.key)
 
     assert made is not None
-    shifted = [row.error for row in rows if row.corruption != "clean"]
+    shifted = [row.error for row in rows if row.cell.corruption != "clean"]
     assert len(shifted) < len(rows)
     assert sum(shifted) / len(shifted) == made.metadata["error"] == _stream_metadata(rows)["error"]
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
+from tta_pipeline_tests.flat_facts import flat_row
 from tta_pipeline_tests.result_paths import results_of
 
 
@@ -12,7 +13,7 @@ def contrast_5(project: Project) -> dict:
     (found,) = (
         each for each in results_of(project.locations.root, "small", "source") if each.result.key == "contrast-5"
     )
-    return found.result.evaluations[0].facts()
+    return flat_row(found.result.evaluations[0])
 
 
 def test_staged_cells_give_the_same_predictions(sweep: Project, tmp_path: Path):

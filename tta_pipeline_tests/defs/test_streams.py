@@ -7,6 +7,7 @@ from tta_pipeline.defs.evaluation import EVERY_SAMPLE
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline_tests.conftest import LEAVES_RECORDS, SMALL, Project, copy_benchmark, new_project
+from tta_pipeline_tests.flat_facts import flat_row
 from tta_pipeline_tests.result_paths import results_of
 
 EXPERIMENTS = """
@@ -87,5 +88,5 @@ def test_cells_beside_an_experiment_are_passed_over(streamed: Project):
     assert versions.asset_materialization.partition
     found = results_of(streamed.locations.root, "small", "few")
     assert ["contrast-5", "gaussian_noise-5"] == [each.result.key for each in found]
-    facts = found[0].result.evaluations[0].facts()
+    facts = flat_row(found[0].result.evaluations[0])
     assert (40, "first 40") == (facts["num_samples"], facts["subset"])

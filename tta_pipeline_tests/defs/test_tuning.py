@@ -92,7 +92,7 @@ def trials(locations: Locations) -> dict[Path, bytes]:
 
 def seen(locations: Locations) -> set[str]:
     """Return the corruptions that trials have seen."""
-    return {read_result(path).result.evaluations[0].corruption for path in trials(locations)}
+    return {read_result(path).result.evaluations[0].cell.corruption for path in trials(locations)}
 
 
 def search(locations: Locations, **changes: object) -> Search:

@@ -19,6 +19,7 @@ from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.run_experiment import Board, Rows, run_experiment
 from tta_pipeline.results.result_files import StoredResult, store_result
 from tta_pipeline_tests.conftest import SMALL
+from tta_pipeline_tests.flat_facts import flat_row
 
 NOISE, CONTRAST = "gaussian_noise", "contrast"
 CONTRAST_5 = Cell(corruption=CONTRAST, severity=5)
@@ -82,7 +83,7 @@ def evaluated(own: ExperimentResults, key: PartitionKey, *, num_threads: int = 2
     rows = run_at(own, key, num_threads=num_threads)
     assert rows == counted(own, key)
     assert not unfinished(own, key)
-    return [dict(row.facts()) for row in rows]
+    return [flat_row(row) for row in rows]
 
 
 @contextmanager

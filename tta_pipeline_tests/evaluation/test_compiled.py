@@ -40,7 +40,7 @@ def test_a_network_is_compiled_once(shard_set: ShardSet):
     row = evaluated(evaluator("roid", compile="default"), shard_set)
 
     assert 1 == num_graphs()
-    assert expected.predictions_sha256 == row.predictions_sha256
+    assert expected.predicted.predictions_sha256 == row.predicted.predictions_sha256
 
 
 @pytest.mark.parametrize(("method", "copies"), [("cotta", 2), ("rotta", 1), ("adacontrast", 1), ("tent", 0)])

@@ -207,7 +207,7 @@ class Root:
         with open_metrics(self.locations.metrics) as connection:
             rows = connection.execute("SELECT experiment, file FROM evaluations WHERE counts").fetchall()
         on_disk = [
-            (cell.row.experiment, str(cell.path.relative_to(self.locations.results_root)))
+            (cell.row.labels.experiment, str(cell.path.relative_to(self.locations.results_root)))
             for results in self.experiments()
             for key in results.keys
             for cell in results.counted_cells(key)

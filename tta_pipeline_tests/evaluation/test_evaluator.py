@@ -93,8 +93,8 @@ def recorded(by: Evaluator, opened: OpenStream) -> Evaluation:
 def test_predictions_do_not_depend_on_what_came_before_or_on_threads(shard_set: ShardSet):
     """The same cell alone, after itself, and with other numbers of threads has one predictions hash."""
     shared = evaluator()
-    hashes = {evaluated(shared, shard_set).predictions_sha256 for _ in range(3)}
-    hashes |= {evaluate(shard_set, num_threads=threads).predictions_sha256 for threads in (1, 4)}
+    hashes = {evaluated(shared, shard_set).predicted.predictions_sha256 for _ in range(3)}
+    hashes |= {evaluate(shard_set, num_threads=threads).predicted.predictions_sha256 for threads in (1, 4)}
 
     assert 1 == len(hashes)
 
@@ -103,12 +103,12 @@ def test_every_sample_is_counted(shard_set: ShardSet):
     """Samples, batches and their timings add up to the manifest."""
     result = evaluate(shard_set)
 
-    assert shard_set.manifest.num_samples == result.num_samples == sum(result.batches.num_samples)
-    assert result.num_forwards == result.num_backwards == 20
-    assert shard_set.manifest.order.sha256 == result.order_hash
-    assert result.error == 1 - result.num_correct / result.num_samples
-    assert 0 < result.data_wait_s + result.compute_s <= result.wall_s
-    assert result.time_to_first_batch_s <= result.data_wait_s
+    assert shard_set.manifest.num_samples == result.scores.num_samples == sum(result.time.batches.num_samples)
+    assert result.cost.num_forwards == result.cost.num_backwards == 20
+    assert shard_set.manifest.order.sha256 == result.cell.order_hash
+    assert result.error == 1 - result.scores.num_correct / result.scores.num_samples
+    assert 0 < result.time.data_wait_s + result.time.compute_s <= result.time.wall_s
+    assert result.time.time_to_first_batch_s <= result.time.data_wait_s
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_a_result_says_what_its_method_adapted_and_left_as_it_was(
 
     row = evaluate(shard_set, method=method, make=with_two_norm_layers)
 
-    assert (frozen, num_adapted) == (row.frozen_layers, row.num_adapted_parameters)
+    assert (frozen, num_adapted) == (row.setup.frozen_layers, row.setup.num_adapted_parameters)
 
 
 def test_a_result_has_the_pieces_in_its_methods_name(shard_set: ShardSet):
     """So that tables tell apart what has the same base."""
-    assert "tent+come+asr" == evaluate(shard_set, method={"base": "tent", "loss": "come", "reset": "asr"}).method
-    assert "tent" == evaluate(shard_set, method={"base": "tent", "lr": 0.1}).method
+    assert "tent+come+asr" == evaluate(shard_set, method={"base": "tent", "loss": "come", "reset": "asr"}).setup.method
+    assert "tent" == evaluate(shard_set, method={"base": "tent", "lr": 0.1}).setup.method
 
 
 def test_a_stream_that_loses_samples_ends_in_an_error(shard_set: ShardSet, monkeypatch: pytest.MonkeyPatch):
@@ -159,25 +159,25 @@ def test_a_model_that_breaks_is_marked(shard_set: ShardSet):
 
     result = evaluate(shard_set, method="source", make=broken)
 
-    assert result.diverged
-    assert 4 == result.num_nonfinite_batches
-    assert not evaluate(shard_set, method="source").diverged
-    assert result.nll is result.brier is None
-    assert result.error == result.top5_error
-    assert (0.0,) * 10 == result.first_samples.confidences
+    assert result.scores.diverged
+    assert 4 == result.cost.num_nonfinite_batches
+    assert not evaluate(shard_set, method="source").scores.diverged
+    assert result.scores.nll is result.scores.brier is None
+    assert result.error == result.scores.top5_error
+    assert (0.0,) * 10 == result.predicted.first_samples.confidences
 
 
 def test_scores_agree_with_each_other(shard_set: ShardSet):
     """Counts by class add up to those of the cell, three classes are all in the top 5, and nothing is out of range."""
     result = evaluate(shard_set, method="source")
 
-    assert (9, 6, 5) == result.class_counts.num_samples
-    assert result.num_correct == sum(result.class_counts.num_correct)
-    assert 0 == result.top5_error <= result.error
-    assert 0 < result.nll
-    assert 0 < result.brier < 2
-    assert result.ece <= result.calibration.rms_error <= result.calibration.max_error
-    assert result.calibration.ece == result.ece
+    assert (9, 6, 5) == result.scores.class_counts.num_samples
+    assert result.scores.num_correct == sum(result.scores.class_counts.num_correct)
+    assert 0 == result.scores.top5_error <= result.error
+    assert 0 < result.scores.nll
+    assert 0 < result.scores.brier < 2
+    assert result.calibration.ece <= result.calibration.bins.rms_error <= result.calibration.bins.max_error
+    assert result.calibration.ece == result.calibration.bins.ece
 
 
 def test_adaptation_that_ends_in_one_class_is_marked(shard_set: ShardSet):
@@ -190,8 +190,12 @@ def test_adaptation_that_ends_in_one_class_is_marked(shard_set: ShardSet):
 
     result = evaluate(shard_set, make=collapsed)
 
-    assert (0.0, 0, True) == (result.predicted_class_entropy, result.num_nonfinite_batches, result.diverged)
-    assert not evaluate(shard_set, make=collapsed, method="source").diverged
+    assert (0.0, 0, True) == (
+        result.label_free.predicted_class_entropy,
+        result.cost.num_nonfinite_batches,
+        result.scores.diverged,
+    )
+    assert not evaluate(shard_set, make=collapsed, method="source").scores.diverged
 
 
 def test_calibration_is_the_sum_over_bins():
@@ -225,5 +229,5 @@ def test_a_device_has_nothing_to_do_while_it_waits_for_data(shard_set: ShardSet)
     """On a CPU, which does one thing at a time; of the first batch, it is all of the wait."""
     result = evaluated(evaluator("source"), shard_set)
 
-    assert result.device_idle_s >= result.data_wait_s > 0
-    assert result.device_idle_s + result.compute_s <= result.wall_s
+    assert result.time.device_idle_s >= result.time.data_wait_s > 0
+    assert result.time.device_idle_s + result.time.compute_s <= result.time.wall_s

@@ -48,7 +48,14 @@ def files(cells: DecodedCache) -> list[Path]:
 
 def outcome(row: Evaluation) -> tuple[object, ...]:
     """Return everything that the predictions and their probabilities determine."""
-    return row.predictions_sha256, row.nll, row.ece, row.brier, row.first_samples, row.num_forwards
+    return (
+        row.predicted.predictions_sha256,
+        row.scores.nll,
+        row.calibration.ece,
+        row.scores.brier,
+        row.predicted.first_samples,
+        row.cost.num_forwards,
+    )
 
 
 def test_methods_share_a_pass_and_predict_the_same(shard_set: ShardSet, tmp_path: Path):
@@ -56,12 +63,12 @@ def test_methods_share_a_pass_and_predict_the_same(shard_set: ShardSet, tmp_path
     expected = {method: outcome(evaluated(evaluator(method), shard_set)) for method in READERS}
     for first in READERS:
         cells = empty_cells(tmp_path / first)
-        assert not evaluated(with_features(cells, first), shard_set).from_features
+        assert not evaluated(with_features(cells, first), shard_set).machine.from_features
         assert 1 == len(files(cells))
 
         rows = {method: evaluated(with_features(cells, method), shard_set) for method in READERS}
 
-        assert all(row.from_features for row in rows.values())
+        assert all(row.machine.from_features for row in rows.values())
         assert expected == {method: outcome(row) for method, row in rows.items()}
 
 
@@ -96,7 +103,7 @@ def test_methods_for_a_clip_share_a_pass(shard_set: ShardSet, tmp_path: Path):
 
         rows = {method: evaluated(with_features(cells, method, make=small_clip), shard_set) for method in CLIP_READERS}
 
-        assert all(row.from_features for row in rows.values())
+        assert all(row.machine.from_features for row in rows.values())
         assert expected == {method: outcome(row) for method, row in rows.items()}
         assert 1 == len(files(cells))
 
@@ -120,7 +127,7 @@ def test_methods_with_the_same_crops_share_the_features_of_these(shard_set: Shar
             rows = streamed(cropping(method, cells=cells), shard_set)
 
             assert [outcome(row) for row in expected[method]] == [outcome(row) for row in rows]
-            assert any(row.from_features for row in rows)
+            assert any(row.machine.from_features for row in rows)
         assert 2 == len(files(cells))
 
 
@@ -138,7 +145,7 @@ def test_features_of_other_crops_are_not_read(shard_set: ShardSet, cells: Decode
     other = cropping("mta", cells=cells, hyperparameters={"num_views": num_views})
     other.start(shard_set.manifest, seed=seed)
 
-    assert not recorded(other, open_stream([shard_set.folder])).from_features
+    assert not recorded(other, open_stream([shard_set.folder])).machine.from_features
     assert 3 == len(files(cells))
 
 
@@ -170,7 +177,7 @@ def test_features_of_something_else_are_not_read(shard_set: ShardSet, cells: Dec
     opened = open_stream([shard_set.folder], experiment=other._experiment)
     row = recorded(other, opened)
 
-    assert not row.from_features
+    assert not row.machine.from_features
     assert 2 == len(files(cells))
 
 
@@ -179,7 +186,7 @@ def test_methods_that_change_the_network_see_images(shard_set: ShardSet, cells: 
     """Nothing is kept of them, and nothing read."""
     evaluated(with_features(cells, "source"), shard_set)
 
-    assert not evaluated(with_features(cells, method), shard_set).from_features
+    assert not evaluated(with_features(cells, method), shard_set).machine.from_features
     assert 1 == len(files(cells))
 
 
@@ -247,7 +254,7 @@ def test_a_damaged_file_is_made_anew(shard_set: ShardSet, cells: DecodedCache):
 
     row = evaluated(with_features(cells, "source"), shard_set)
 
-    assert not row.from_features
+    assert not row.machine.from_features
     assert outcome(expected) == outcome(row)
     assert good == path.read_bytes()
 
@@ -256,7 +263,7 @@ def test_features_that_do_not_fit_are_not_kept(shard_set: ShardSet, tmp_path: Pa
     """The evaluation goes on without them."""
     cells = DecodedCache(folder=tmp_path / "decoded", limit_bytes=100)
 
-    assert not evaluated(with_features(cells, "source"), shard_set).from_features
+    assert not evaluated(with_features(cells, "source"), shard_set).machine.from_features
     assert not files(cells)
 
 

@@ -16,6 +16,7 @@ from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.evaluation.stream_states import StreamStates
 from tta_pipeline_tests.conftest import run_python
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, SEVERITY_5, evaluated, results_of, run_at, unfinished
+from tta_pipeline_tests.flat_facts import flat_row
 
 CONTINUAL_TWICE = {"shift": "continual", "recurring": 2, "order": "dirichlet", "delta": 0.1}
 DRAWN: dict[str, dict[str, float]] = {"stored": {}, "shuffled": {}, "by_class": {}, "dirichlet": {"delta": 0.1}}
@@ -59,7 +60,7 @@ def resumed(own: ExperimentResults, key: PartitionKey, *, every: int = 9) -> tup
     """Evaluate what is left at *key* in this process; return the facts of all rows, and what was said."""
     lines = list[str]()
     rows = run_at(own, key, tell=lines.append, checkpoint_every=every)
-    return [dict(row.facts()) for row in rows], lines
+    return [flat_row(row) for row in rows], lines
 
 
 def results(rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:

@@ -39,4 +39,4 @@ def test_an_onnx_file_is_evaluated_without_adaptation(data: Locations, tmp_path:
     (found,) = evaluated(own, CONTRAST_5)
 
     expected = tta.evaluate(tta.build("source", nn.Sequential(nn.Flatten(), linear), num_classes=10), shards)
-    assert (expected.error, expected.predictions_sha256) == (found["error"], found["predictions_sha256"])
+    assert (expected.error, expected.predicted.predictions_sha256) == (found["error"], found["predictions_sha256"])

@@ -28,7 +28,6 @@ from tta_pipeline.evaluation.unknown_images import add_unknown
 from tta_pipeline.loading.dataset import open_shards
 from tta_pipeline.loading.joined_sets import UNKNOWN_LABEL
 from tta_pipeline.methods.batch_norm.source import Source
-from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.shard_set import ShardSet
@@ -44,6 +43,7 @@ from tta_pipeline_tests.evaluation.small import (
     inputs_of,
     results_of,
 )
+from tta_pipeline_tests.results.database.made import evaluation_of
 from tta_pipeline_tests.shards.cell import QUIET
 
 CELLS = (Cell(corruption=NOISE, severity=5), CONTRAST_5, CLEAN)
@@ -251,8 +251,8 @@ def test_separation_is_that_of_scikit_learn(known: list[float], unknown: list[fl
 def test_a_record_of_an_open_stream_agrees_with_itself(both: Locations):
     """Counts that contradict each other are refused, as those of a closed stream are."""
     facts = evaluated(results_of(both, method="norm", protocol=OPEN), CONTRAST_5)[0]
-    assert Evaluation.from_facts(facts).num_unknown == NUM_UNKNOWN
+    assert evaluation_of(facts).num_unknown == NUM_UNKNOWN
 
     with pytest.raises(RecordError, match="num_unknown"):
-        Evaluation.from_facts({**facts, "num_unknown": NUM_UNKNOWN - 1})
+        evaluation_of({**facts, "num_unknown": NUM_UNKNOWN - 1})
     assert CONTRAST == facts["corruption"]

@@ -99,7 +99,7 @@ def test_a_stream_that_is_killed_at_a_boundary_goes_on_behind_its_last_result(
 
     rows = run_at(own, SEVERITY_5, tell=lines.append)
 
-    assert whole == [row.predictions_sha256 for row in rows]
+    assert whole == [row.predicted.predictions_sha256 for row in rows]
     assert any(f"continues at position {num_finished} of 4" in line for line in lines)
     assert 4 == len(result_paths(data.root))
     assert rows == counted(own, SEVERITY_5)
@@ -120,8 +120,8 @@ def test_a_stream_goes_on_only_from_a_state_whose_results_are_all_there(
 
     rows = run_at(own, SEVERITY_5, tell=lines.append)
 
-    assert whole == [row.predictions_sha256 for row in rows] == [
-        row.predictions_sha256 for row in counted(own, SEVERITY_5)
+    assert whole == [row.predicted.predictions_sha256 for row in rows] == [
+        row.predicted.predictions_sha256 for row in counted(own, SEVERITY_5)
     ]  # fmt: skip
     continued = [line for line in lines if "continues" in line]
     assert ([f"stream 5 continues at position {position} of 4"] if position == 2 else []) == continued  # two are kept
@@ -138,7 +138,7 @@ def test_a_whole_stream_that_loses_a_result_is_a_whole_new_pass(data: Locations,
 
     rows = run_at(own, SEVERITY_5)
 
-    assert whole == [row.predictions_sha256 for row in rows]
+    assert whole == [row.predicted.predictions_sha256 for row in rows]
     assert 3 + 4 == len(result_paths(data.root))
     counting = {each.sha256 for each in own.counted(own.plans(SEVERITY_5)[0])}
     assert counting == {each.sha256 for each in stored(data)[3:]}
@@ -184,8 +184,8 @@ def test_predictions_that_are_asked_for_later_are_evaluated_for(data: Locations)
     assert not unfinished(own, CONTRAST_5)
     (cell,) = own.counted_cells(CONTRAST_5)
     first, second = stored(data)
-    assert (first.path, None) == (cell.path, first.result.evaluations[0].samples_sha256)
-    assert cell.row.samples_sha256 == second.result.evaluations[0].samples_sha256
+    assert (first.path, None) == (cell.path, first.result.evaluations[0].predicted.samples_sha256)
+    assert cell.row.predicted.samples_sha256 == second.result.evaluations[0].predicted.samples_sha256
     assert 64 == len(cell.read_predictions().positions)
 
 

@@ -38,8 +38,8 @@ def test_predictions_are_those_of_image_folder_and_a_plain_loop(shard_set: Shard
 
     result = evaluated(evaluator("source", make=model_of_many_minds), shard_set)
 
-    assert hashlib.sha256(expected.astype("<i8").tobytes()).hexdigest() == result.predictions_sha256
-    assert (expected == shard_set.index.labels).sum() == result.num_correct
+    assert hashlib.sha256(expected.astype("<i8").tobytes()).hexdigest() == result.predicted.predictions_sha256
+    assert (expected == shard_set.index.labels).sum() == result.scores.num_correct
     assert 3 == len(set(expected.tolist()))
 
 
@@ -49,5 +49,7 @@ def test_a_lower_precision_predicts_nearly_the_same(shard_set: ShardSet, precisi
     expected = evaluated(evaluator("source"), shard_set)
     result = evaluated(evaluator("source", precision=precision), shard_set)
 
-    assert precision == result.precision
-    np.testing.assert_allclose(expected.first_samples.confidences, result.first_samples.confidences, atol=0.02)
+    assert precision == result.machine.precision
+    np.testing.assert_allclose(
+        expected.predicted.first_samples.confidences, result.predicted.first_samples.confidences, atol=0.02
+    )

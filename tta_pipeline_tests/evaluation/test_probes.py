@@ -80,9 +80,9 @@ def test_scores_of_probes_are_in_the_record(shard_set: ShardSet):
     """None where nothing was asked; with probes, all of them, beside the same predictions."""
     plain, probed = evaluate(shard_set), evaluate(shard_set, probes=ALL)
 
-    assert plain.view_agreement is plain.neighbourhood_density is None
-    assert plain.source_agreement is None
-    assert plain.predictions_sha256 == probed.predictions_sha256
-    assert 0 <= probed.view_agreement <= 1
-    assert 0 < probed.neighbourhood_density <= math.log(probed.num_samples)
-    assert 0 <= probed.source_agreement <= 1
+    assert plain.label_free.view_agreement is plain.label_free.neighbourhood_density is None
+    assert plain.label_free.source_agreement is None
+    assert plain.predicted.predictions_sha256 == probed.predicted.predictions_sha256
+    assert 0 <= probed.label_free.view_agreement <= 1
+    assert 0 < probed.label_free.neighbourhood_density <= math.log(probed.scores.num_samples)
+    assert 0 <= probed.label_free.source_agreement <= 1

@@ -27,7 +27,6 @@ from tta_pipeline.methods import build
 from tta_pipeline.methods.entry import Hyperparameters
 from tta_pipeline.methods.method import Method
 from tta_pipeline.report.pages.cells import chart_data
-from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.evaluation.small import (
     CONTRAST,
@@ -42,6 +41,7 @@ from tta_pipeline_tests.evaluation.small import (
     unfinished,
 )
 from tta_pipeline_tests.result_paths import result_paths
+from tta_pipeline_tests.results.database.made import evaluation_of
 
 
 def predictions(rows: list[dict]) -> list[str]:
@@ -109,7 +109,7 @@ def test_the_result_says_with_which_batches_the_method_reset_itself(data: Locati
     assert (0, 1, 0, 1, 0) == reset["batches"]["num_resets"]
     assert 2 == reset["num_resets"]
     assert None is kept["batches"]["num_resets"]
-    assert [64, 128] == chart_data(Evaluation.from_facts(reset)).resets
+    assert [64, 128] == chart_data(evaluation_of(reset)).resets
 
 
 def test_a_gradual_stream_rises_and_falls(data: Locations):
@@ -413,7 +413,7 @@ def test_the_result_of_a_budget_says_in_which_batches_there_was_no_adaptation(da
     """A budget that is spent in the first batch leaves that one adapted on, and all are predicted."""
     own = results_of(data, protocol={"shift": "continual", "adaptation_budget_s": 1e-9}, hyperparameters={"steps": 8})
     rows = evaluated(own, SEVERITY_5)
-    batches = [row.batches for row in own.rows(SEVERITY_5)]
+    batches = [row.time.batches for row in own.rows(SEVERITY_5)]
 
     sizes = [count for each in batches for count in each.num_samples]
     assert [0, *sizes[1:]] == [count for each in batches for count in each.num_unadapted or ()]
@@ -444,8 +444,8 @@ def test_predictions_are_kept_of_each_sample(data: Locations):
         assert each.predictions_path == path
         kept, index = each.read_predictions(), shard_set.index
         assert 150 == len(set(kept.positions.tolist()))
-        assert row.num_correct == kept.num_correct(index)
-        assert row.predictions_sha256 == kept.sha256
+        assert row.scores.num_correct == kept.num_correct(index)
+        assert row.predicted.predictions_sha256 == kept.sha256
         assert not list(each.prediction_problems(shard_set))
 
 
@@ -465,5 +465,5 @@ def test_predictions_that_were_changed_are_named(data: Locations):
     shutil.rmtree(data.results("small"))
     run_at(own, CONTRAST_5, keeps_predictions=False)
     (row,) = counted(own, CONTRAST_5)
-    assert row.samples_sha256 is None
+    assert row.predicted.samples_sha256 is None
     assert not list(data.results("small").rglob("*.parquet"))

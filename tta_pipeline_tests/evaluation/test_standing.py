@@ -233,8 +233,8 @@ def test_a_renamed_experiment_finds_its_results(data: Locations):
     (after,) = run_at(renamed, KEY)
     (cell,) = replace(renamed).counted_cells(KEY)
 
-    assert ("renamed", "own") == (after.experiment, before["experiment"])
-    assert before["predictions_sha256"] == after.predictions_sha256
+    assert ("renamed", "own") == (after.labels.experiment, before["experiment"])
+    assert before["predictions_sha256"] == after.predicted.predictions_sha256
     assert (after, path) == (cell.row, only_result(data))
     assert not list(cell.prediction_problems(ShardSet.open(renamed.folder(KEY))))
     assert read_plan(data, "small", "own") is None  # the file has no such experiment
@@ -247,7 +247,7 @@ def test_a_result_whose_predictions_are_lost_makes_way_once_it_is_void(data: Loc
     first, (cell,) = only_result(data), replace(own).counted_cells(KEY)
     kept, stored = cell.read_predictions(), read_result(only_result(data))
     others = encode_predictions({KEY.key: replace(kept, confidences=kept.confidences * np.float32(0.5))})
-    row = replace(cell.row, samples_sha256=hashlib.sha256(others).hexdigest())
+    row = cell.row.with_samples(hashlib.sha256(others).hexdigest())
     result = replace(stored.result, finished_at=utc_now(), evaluations=(row,))
     second = store_result(own.results_folder, result).path
     predictions_path(second.parent, row).write_bytes(others)
@@ -286,7 +286,7 @@ def test_two_experiments_that_are_the_same_share_a_result(data: Locations):
 
     assert told(twin)[0]
     run_at(twin, KEY)
-    assert ["own", "twin"] == [counted(each, KEY)[0].experiment for each in (own, twin)]
+    assert ["own", "twin"] == [counted(each, KEY)[0].labels.experiment for each in (own, twin)]
     assert only_result(data) == counted_path(own) == counted_path(twin)
 
 
@@ -362,6 +362,6 @@ def test_a_stream_goes_on_from_its_last_good_state(
 
     run_at(own, WHOLE, tell=lines.append)
 
-    assert broken_off[1] == [row.predictions_sha256 for row in counted(own, WHOLE)]
+    assert broken_off[1] == [row.predicted.predictions_sha256 for row in counted(own, WHOLE)]
     assert any("continues at position 3 of 6" in line for line in lines)
     assert any(str(newest) in line for line in lines)

@@ -157,8 +157,8 @@ def evaluate(world: World, own: ExperimentResults, key: PartitionKey, *, num_seg
     with killed_after(num_segments) if num_segments else nullcontext():
         found = run_experiment(own, [key], machine=world.machine(), run_id="damaged", tell=lambda _: None)
         # Where only the predictions were damaged, the row that counts stays that of the first timing.
-        assert [row.predictions_sha256 for row in replace(own).rows(key)] == [
-            row.predictions_sha256 for row in found[key]
+        assert [row.predicted.predictions_sha256 for row in replace(own).rows(key)] == [
+            row.predicted.predictions_sha256 for row in found[key]
         ]
 
 
@@ -242,7 +242,7 @@ def soak(
 def forget(world: World, experiment: str) -> None:
     """Remove the results of *experiment*."""
     for path in result_paths(world.locations.root):
-        if read_result(path).result.evaluations[0].experiment == experiment:
+        if read_result(path).result.evaluations[0].labels.experiment == experiment:
             path.unlink()
 
 

@@ -47,7 +47,7 @@ def start(project: Project) -> subprocess.Popen[str]:
 def records(project: Project) -> list[Path]:
     """Return the results of the slow experiment, each of which can be read."""
     found = results_of(project.locations.root, "small", "slow")
-    assert all(each.result.evaluations[0].num_samples == 150 for each in found)
+    assert all(each.result.evaluations[0].scores.num_samples == 150 for each in found)
     return [each.path for each in found]
 
 
@@ -158,6 +158,6 @@ def test_the_clock_of_the_wall_times_nothing(slow: Project):
     (path,) = records(slow)
     result = read_result(path).result
     (row,) = result.evaluations
-    assert 0 < row.data_wait_s + row.compute_s <= row.wall_s < 600
+    assert 0 < row.time.data_wait_s + row.time.compute_s <= row.time.wall_s < 600
     assert result.started_at.endswith("+00:00")
     assert result.finished_at.endswith("+00:00")

@@ -88,7 +88,7 @@ def test_a_damaged_shard_is_made_again_by_run(project: Project, sweep: Project):
     assert good == shard.read_bytes()
     before, after = (
         [
-            (each.result.fingerprint, each.result.evaluations[0].predictions_sha256)
+            (each.result.fingerprint, each.result.evaluations[0].predicted.predictions_sha256)
             for each in results_of(data.locations.root, "small", "source")
             if each.result.key == "contrast-5"
         ]
@@ -112,7 +112,7 @@ def test_a_finished_cell_is_timed_again_by_force(project: Project, sweep: Projec
         if each.result.key == "contrast-5"
     ]
     assert 2 == len(rows)
-    assert 1 == len({(row.fingerprint, row.predictions_sha256) for row in rows})
+    assert 1 == len({(row.setup.fingerprint, row.predicted.predictions_sha256) for row in rows})
     with open_metrics(project.locations.metrics) as connection:
         asked = "SELECT num_timings, count(*) FROM evaluations WHERE counts GROUP BY 1 ORDER BY 1"
         assert [(1, 14), (2, 1)] == connection.execute(asked).fetchall()

@@ -127,7 +127,7 @@ def test_two_users_evaluate_on_one_store_at_once(people: tuple[Person, Person]):
     results = [read_result(path) for person in people for path in result_paths(person.data_root)]
     assert [ADA, BEN] == [stored.path.stat().st_uid for stored in results]
     first, second = (stored.result.evaluations[0] for stored in results)
-    assert first.predictions_sha256 == second.predictions_sha256
+    assert first.predicted.predictions_sha256 == second.predicted.predictions_sha256
     assert all((person.data_root / "metrics.duckdb").exists() for person in people)
 
     process = ben.start("-c", VERB, "doctor", "--json")

@@ -104,7 +104,7 @@ def test_a_method_is_evaluated_on_a_url(shard_set: ShardSet, url: str):
         tta.evaluate(tta.build("source", model, num_classes=3), place, num_threads=1)
         for place in (shard_set.folder, url)
     )
-    assert here.predictions_sha256 == far.predictions_sha256
+    assert here.predicted.predictions_sha256 == far.predicted.predictions_sha256
 
     command = ["evaluate", url, "--model", "torchvision:shufflenet_v2_x0_5", "--weights", "none", "--limit", "4"]
     done = CliRunner().invoke(main, [*command, "--json", "--device", "cpu"])

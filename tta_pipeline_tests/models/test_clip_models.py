@@ -299,6 +299,6 @@ def test_a_set_without_severities_from_images_to_results(spec: OpenClipModel, tm
         return tta.evaluate(tta.build(method, model, num_classes=200), shards, batch_size=50)
 
     control, unchanged, adapted = map(result, ("zero_shot", "source", "tda"))
-    assert control.predictions_sha256 == unchanged.predictions_sha256
-    assert control.predictions_sha256 != adapted.predictions_sha256
-    assert {200} == {each.num_samples for each in (control, adapted)}
+    assert control.predicted.predictions_sha256 == unchanged.predicted.predictions_sha256
+    assert control.predicted.predictions_sha256 != adapted.predicted.predictions_sha256
+    assert {200} == {each.scores.num_samples for each in (control, adapted)}

@@ -1,12 +1,15 @@
 """A result proves itself, says what it is of, and is one typed thing whose fields are said once."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import MISSING, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,11 @@ from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.evaluation_record import SHOWN, SHOWN_OF_SEGMENT, Evaluation, columns
 from tta_pipeline.results.names import find_results, read_void
 from tta_pipeline.results.result_files import Result, read_result, store_result, utc_now, void_result
+from tta_pipeline_tests.flat_facts import changed
 from tta_pipeline_tests.results.database.made import (
     STARTED_AT,
     evaluation,
     evaluation_at,
-    evaluation_facts,
     forge,
     record,
 )
@@ -65,7 +68,7 @@ def _result() -> Result:
     """Return the result of `evaluation`."""
     row = evaluation()
     return Result(
-        kind="evaluation", benchmark="made", key="fog-5", fingerprint=row.fingerprint, run_id="r",
+        kind="evaluation", benchmark="made", key="fog-5", fingerprint=row.setup.fingerprint, run_id="r",
         started_at=STARTED_AT, finished_at=STARTED_AT, versions={}, evaluations=(row,),
     )  # fmt: skip
 
@@ -90,7 +93,7 @@ def test_what_cannot_be_read_stops_no_other_result(locations: Locations):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"error": 0.4}, "error is 0.4, num_correct is 60, num_samples is 80; expected error to be"),
+        ({"error": 0.4}, "scores.error is 0.4, scores.num_correct is 60, scores.num_samples is 80; expected"),
         ({"num_correct": 61}, "expected error to be 1 - num_correct / num_samples"),
         ({"top5_error": 0.5}, "expected top5_error to be at most error"),
         ({"ece": 0.0}, "expected the error that follows from the bins"),
@@ -105,7 +108,7 @@ def test_what_cannot_be_read_stops_no_other_result(locations: Locations):
         ({"generated": 0}, "generated is 0; expected true or false"),
         ({"wall_s": -1.0}, "wall_s is -1.0; expected greater than 0"),
         ({"model": None}, "model is None; expected text"),
-        ({"calibration": [1]}, "calibration is [1]; expected fields by name"),
+        ({"bins": [1]}, "calibration.bins is [1]; expected fields by name"),
         ({"class_counts": {"num_samples": 0.5, "num_correct": []}}, "class_counts.num_samples is 0.5; expected a list"),
         ({"class_counts": {"num_samples": [80], "num_correct": ["61"]}}, "class_counts.num_correct.0 is '61'"),
         ({"speed": 1}, "has speed, which is not one of its fields; expected the fields of Evaluation"),
@@ -124,18 +127,23 @@ def test_a_result_edited_by_hand_is_refused_by_name(locations: Locations, change
     assert 1 == len(str(caught.value).splitlines())
 
 
-@pytest.mark.parametrize("part", [None, "calibration", "class_counts", "batches", "first_samples"])
-def test_a_missing_field_is_named(part: str | None):
-    """Nothing is made up for what a record does not say, nor for any part of it; a later column may have a default."""
-    facts = evaluation_facts()
-    of = facts if part is None else facts[part]
-    later = {field.name for field in fields(Evaluation) if part is None and field.default is not MISSING}
+def test_a_missing_field_is_named():
+    """Nothing is made up for what a record does not say, nor for any part of it."""
+    facts = evaluation(num_unknown=8, auroc=0.5, fpr95=0.5, aupr=0.5).facts()
 
-    for field in of.keys() - later:
-        without = {name: value for name, value in of.items() if name != field}
-        path = field if part is None else f"{part}.{field}"
-        with pytest.raises(RecordError, match=rf"\b{re.escape(path)}\b"):
-            Evaluation.from_facts(without if part is None else facts | {part: without})
+    for path in _paths(facts):
+        without = json.loads(json.dumps(facts))
+        *parts, last = path
+        del reduce(getitem, parts, without)[last]
+        with pytest.raises(RecordError, match=rf"\b{re.escape('.'.join(path))}\b"):
+            Evaluation.from_facts(without)
+
+
+def _paths(facts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for name, value in facts.items():
+        yield (name,)
+        if isinstance(value, Mapping):
+            yield from ((name, *path) for path in _paths(value))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +240,7 @@ def test_only_a_result_is_made_void(locations: Locations):
 def test_a_result_that_contradicts_itself_is_not_stored(locations: Locations):
     """No file is left of it."""
     with pytest.raises(RecordError, match=r"fog-5\b.*\berror .*\b0\.4\b"):
-        store_result(locations.results("made"), replace(_result(), evaluations=(replace(evaluation(), error=0.4),)))
+        store_result(locations.results("made"), replace(_result(), evaluations=(changed(evaluation(), error=0.4),)))
     assert [] == list(locations.root.rglob("*.json"))
 
 

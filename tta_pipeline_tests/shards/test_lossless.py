@@ -3,7 +3,6 @@
 import gc
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,12 +19,14 @@ from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.report.pictures import sample_row
 from tta_pipeline.report.tables import name_class
-from tta_pipeline.results.evaluation_record import FirstSamples
+from tta_pipeline.results.evaluation_parts import FirstSamples
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import find_shard_problems
 from tta_pipeline_tests.conftest import write_tree
+from tta_pipeline_tests.flat_facts import changed
+from tta_pipeline_tests.results.database.made import evaluation
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
 # Workers are forked, whatever threads the test process has, and webdataset leaves shards open.
@@ -141,12 +142,12 @@ def test_previews_show_it(shard_set: ShardSet):
     """The picture of the first samples is drawn from arrays as from files."""
     first = FirstSamples(positions=(0, 1), predictions=(0, 1), confidences=(0.5, 0.5))
 
-    assert sample_row(shard_set.folder, SimpleNamespace(first_samples=first), image_size=32).width > 100
+    assert sample_row(shard_set.folder, changed(evaluation(), first_samples=first), image_size=32).width > 100
 
 
 def test_previews_show_a_class_that_only_the_model_has(shard_set: ShardSet):
     """By its number, as the pages of the cells do: a model may have more classes than the shards."""
     first = FirstSamples(positions=(0, 1), predictions=(999, -1), confidences=(0.5, 0.5))
 
-    assert sample_row(shard_set.folder, SimpleNamespace(first_samples=first), image_size=32).width > 100
+    assert sample_row(shard_set.folder, changed(evaluation(), first_samples=first), image_size=32).width > 100
     assert ("0", "class 999", "class -1") == tuple(name_class(("0",), number) for number in (0, 999, -1))

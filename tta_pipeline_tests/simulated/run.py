@@ -130,13 +130,13 @@ def growth(root: Path) -> Iterator[Line]:
 def _predicted(results: Iterable[CellResult]) -> list[str]:
     """Return a hash of the predictions and scores of each cell, to the last bit."""
     return [
-        hashlib.sha256(encode_predictions({result.row.corruption: result.samples}) + _scores(result)).hexdigest()
+        hashlib.sha256(encode_predictions({result.row.cell.corruption: result.samples}) + _scores(result)).hexdigest()
         for result in results
     ]
 
 
 def _scores(result: CellResult) -> bytes:
-    return repr((result.row.nll, result.row.brier)).encode()
+    return repr((result.row.scores.nll, result.row.scores.brier)).encode()
 
 
 def _faults() -> Sequence[str]:

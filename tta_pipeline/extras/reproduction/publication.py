@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.data.shifts.shift_set_files import ENDING
-from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.domain.locations import RESULTS, Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.extras.reproduction.published import (
@@ -55,7 +54,7 @@ def collect_experiment(benchmark: Benchmark, experiment: str, locations: Locatio
 
 def _problem_of_list(path: Path, row: Evaluation) -> str:
     """Return why the list of a subset's samples at *path* is not that of *row*; empty if it is."""
-    expected = json.loads(row.fingerprint_parts)["settings"]["subset"]["listed_sha256"]
+    expected = json.loads(row.setup.fingerprint_parts)["settings"]["subset"]["listed_sha256"]
     try:
         return "" if hash_file(path.expanduser()) == expected else "is not the list of samples that were evaluated"
     except OSError as error:
@@ -112,8 +111,8 @@ def _files_of(found: PublishedExperiment, locations: Locations, benchmark: Bench
 
 def _readme(found: Sequence[PublishedExperiment], benchmark: Benchmark) -> str:
     lines = [f"- {_headline(each)}" for each in found]
-    untrained = [each.name for each in found if each.rows[0].weights == UNTRAINED]
-    notes = reader_notes(generated=any(row.generated for each in found for row in each.rows), untrained=untrained)
+    untrained = [each.name for each in found if each.rows[0].setup.weights == UNTRAINED]
+    notes = reader_notes(generated=any(row.cell.generated for each in found for row in each.rows), untrained=untrained)
     return _README.format(
         title=benchmark.title, experiments="\n".join(lines), notes="".join(f"**{note}.**\n\n" for note in notes)
     )
@@ -121,11 +120,11 @@ def _readme(found: Sequence[PublishedExperiment], benchmark: Benchmark) -> str:
 
 def _headline(found: PublishedExperiment) -> str:
     rows = found.rows
-    averaged = [row for row in rows if row.counts_in_mean is not False and row.corruption != CLEAN.corruption]
+    averaged = [row for row in rows if row.is_averaged]
     lacking = f", **not complete**: {count_of(found.num_missing, 'cell')} missing" if found.num_missing else ""
     return (
         f"`{found.name}`: mean error {mean_error(rows):.2%} over {count_of(len(averaged or rows), 'cell')}; model "
-        f"{found.plan.labels.model}, method {rows[0].method}, protocol {rows[0].protocol}{lacking}"
+        f"{found.plan.labels.model}, method {rows[0].setup.method}, protocol {rows[0].setup.protocol}{lacking}"
     )
 
 
@@ -134,14 +133,16 @@ def bibtex(found: Sequence[PublishedExperiment], benchmark: Benchmark) -> str:
     entries: list[str] = []
     for each in found:
         row = each.rows[0]
-        if paper := paper_of(row.method):
-            entries.append(paper.bibtex(row.method))
+        if paper := paper_of(row.setup.method):
+            entries.append(paper.bibtex(row.setup.method))
         if benchmark.shift_set.citation:
-            made = " Made by tta_pipeline after it, from clean images of the user's." if row.generated else ""
+            made = " Made by tta_pipeline after it, from clean images of the user's." if row.cell.generated else ""
             name = benchmark.shift_set.name
             entries.append(_misc(name, name, f"{benchmark.shift_set.citation}.{made}"))
         model = each.plan.labels.model
-        entries.append(_misc(model, row.architecture, f"Weights {row.weights}, sha256 {row.weights_sha256}"))
+        entries.append(
+            _misc(model, row.setup.architecture, f"Weights {row.setup.weights}, sha256 {row.setup.weights_sha256}")
+        )
     return "\n".join(dict.fromkeys(entries))
 
 

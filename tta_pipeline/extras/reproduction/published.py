@@ -60,7 +60,7 @@ class PublishedExperiment:
         """The evaluations, with the labels of the plan and the files of their results."""
         return [
             CountedCell(
-                row=replace(row, **self.plan.labels.of_shift(row.corruption) | {"experiment": self.experiment_name}),
+                row=self._labelled(row),
                 path=stored.path,
                 is_of_others=self.source is not None,
             )
@@ -68,10 +68,14 @@ class PublishedExperiment:
             for row in stored.result.evaluations
         ]
 
+    def _labelled(self, row: Evaluation) -> Evaluation:
+        labels = self.plan.labels.of_shift(row.cell.corruption)
+        return replace(row, labels=replace(labels, experiment=self.experiment_name))
+
     @property
     def seeds(self) -> tuple[int, ...]:
         """Seeds of the streams that have results."""
-        return tuple(sorted({row.seed for row in self.rows}))
+        return tuple(sorted({row.cell.seed for row in self.rows}))
 
     @property
     def planned_units(self) -> frozenset[Unit]:
@@ -91,13 +95,16 @@ class PublishedExperiment:
         """Refuse predictions that are not those of the results; each file is read and hashed."""
         for cell in self.cells:
             kept = cell.read_predictions()
-            if (len(kept.positions), kept.sha256) != (cell.row.num_samples, cell.row.predictions_sha256):
+            if (len(kept.positions), kept.sha256) != (
+                cell.row.scores.num_samples,
+                cell.row.predicted.predictions_sha256,
+            ):
                 raise RecordError(f"{cell.predictions_path} has other predictions than {cell.path.name}: run it again")
 
     @cached_property
     def settings(self) -> JsonObject:
         """The experiment with all hyperparameters."""
-        found = {row.config for row in self.rows}
+        found = {row.setup.config for row in self.rows}
         if len(found) != 1:
             raise RecordError(
                 f"{self.name} has results with {len(found)} settings; expected one: run it again, which evaluates what "
@@ -178,7 +185,4 @@ def find_experiment(folder: Path, name: str | None) -> PublishedExperiment:
 
 def machine_of(rows: Sequence[Evaluation]) -> dict[str, str]:
     """Return descriptions of the machines that computed *rows*, by fact."""
-    return {
-        name: ", ".join(dict.fromkeys(str(value) for row in rows if (value := getattr(row, name)) is not None))
-        for name in _MACHINE
-    }
+    return {name: ", ".join(dict.fromkeys(str(getattr(row.machine, name)) for row in rows)) for name in _MACHINE}

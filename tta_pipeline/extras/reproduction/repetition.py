@@ -160,7 +160,7 @@ def _local_experiment(
 def _select_keys(
     published: PublishedExperiment, results: ExperimentResults, keys: Collection[str]
 ) -> tuple[PartitionKey, ...]:
-    there = {row.stream for row in published.rows}
+    there = {row.cell.stream for row in published.rows}
     if odd := [key for key in keys if key not in there]:
         raise RecordError(f"{', '.join(odd)} was not published; expected some of {', '.join(sorted(there))}")
     wanted = set(keys) or there
@@ -194,28 +194,29 @@ def _require_same_cells(published: PublishedExperiment, results: ExperimentResul
 
 
 def _unit_of(row: Evaluation) -> Unit:
-    return Unit(row.stream, row.seed, row.position, f"{row.corruption}|{row.severity}")
+    return Unit(row.cell.stream, row.cell.seed, row.cell.position, row.cell.key)
 
 
 def _compare(published: Evaluation, row: Evaluation) -> CellComparison:
+    before, now = published.by_column(), row.by_column()
     same = ("predictions_sha256", "order_hash", "num_correct", "num_samples")
     return CellComparison(
         name=_name_of(row),
         published_error=published.error,
         error=row.error,
-        same_hash=all(getattr(published, name) == getattr(row, name) for name in same),
+        same_hash=all(before[name] == now[name] for name in same),
         differs=tuple(_differences(published, row)),
     )
 
 
 def _name_of(row: Evaluation) -> str:
-    cell = f"{row.corruption}|{row.severity}"
-    where = [] if row.stream == cell else [f"of stream {row.stream}, segment {row.position}"]
-    return " ".join([cell, *where, *([f"with seed {row.seed}"] if row.seed else [])])
+    cell = row.cell.key
+    where = [] if row.cell.stream == cell else [f"of stream {row.cell.stream}, segment {row.cell.position}"]
+    return " ".join([cell, *where, *([f"with seed {row.cell.seed}"] if row.cell.seed else [])])
 
 
 def _differences(published: Evaluation, row: Evaluation) -> Iterator[str]:
     """Yield the parts that differ, each once."""
-    found = diff_parts(json.loads(published.fingerprint_parts), json.loads(row.fingerprint_parts)).keys()
+    found = diff_parts(json.loads(published.setup.fingerprint_parts), json.loads(row.setup.fingerprint_parts)).keys()
     # The repetition has the chosen values as its own; what chose them decides nothing here.
     yield from dict.fromkeys(_PART.get(name.partition(".")[0], name) for name in found if name != CHOSEN_BY)

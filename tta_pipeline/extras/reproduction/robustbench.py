@@ -22,8 +22,8 @@ def unaggregated_csv(found: Sequence[PublishedExperiment]) -> str:
 
     Each seed of each experiment has its own line.
     """
-    shifted = [(each, row) for each in found for row in each.rows if row.corruption != CLEAN.corruption]
-    columns = list(dict.fromkeys((row.corruption, row.severity) for _, row in shifted))
+    shifted = [(each, row) for each in found for row in each.rows if row.cell.corruption != CLEAN.corruption]
+    columns = list(dict.fromkeys((row.cell.corruption, row.cell.severity) for _, row in shifted))
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["", *(corruption for corruption, _ in columns), "average"])
@@ -31,7 +31,9 @@ def unaggregated_csv(found: Sequence[PublishedExperiment]) -> str:
     for name, rows in _lines(found):
         accuracies: dict[tuple[str, int], float] = {}
         for row in rows:
-            accuracies.setdefault((row.corruption, row.severity), 1 - row.error)  # the first of several visits
+            accuracies.setdefault(
+                (row.cell.corruption, row.cell.severity), 1 - row.error
+            )  # the first of several visits
         values = [accuracies.get(column) for column in columns]
         known = [value for value in values if value is not None]
         average = sum(known) / len(known) if known else ""
@@ -41,30 +43,32 @@ def unaggregated_csv(found: Sequence[PublishedExperiment]) -> str:
 
 def _lines(found: Sequence[PublishedExperiment]) -> Iterator[tuple[str, Sequence[Evaluation]]]:
     for each in found:
-        seeds = sorted({row.seed for row in each.rows})
+        seeds = sorted({row.cell.seed for row in each.rows})
         for seed in seeds:
             name = each.name if len(seeds) == 1 else f"{each.name} seed {seed}"
-            yield name, [row for row in each.rows if row.seed == seed]
+            yield name, [row for row in each.rows if row.cell.seed == seed]
 
 
 def model_info(found: PublishedExperiment) -> tuple[str, bytes]:
     """Return path and content of the entry in RobustBench's `model_info`, with accuracies in percent as there."""
     rows = found.rows
-    first, paper = rows[0], paper_of(rows[0].method)
-    clean = [row.error for row in rows if row.corruption == CLEAN.corruption]
-    shifted = [row for row in rows if row.corruption != CLEAN.corruption]
+    first, paper = rows[0], paper_of(rows[0].setup.method)
+    clean = [row.error for row in rows if row.cell.corruption == CLEAN.corruption]
+    shifted = [row for row in rows if row.cell.corruption != CLEAN.corruption]
     # Images that this project made do not belong to the published data set.
-    is_generated = any(row.generated for row in rows)
-    data_set = found.plan.benchmark if is_generated else _DATA_SETS.get(first.shift_set, first.shift_set)
+    is_generated = any(row.cell.generated for row in rows)
+    data_set = found.plan.benchmark if is_generated else _DATA_SETS.get(first.labels.shift_set, first.labels.shift_set)
     content = {
         "link": f"https://arxiv.org/abs/{paper.arxiv}" if paper and paper.arxiv else "",
         "name": paper.title if paper else "Model as it is",
         "authors": paper.authors if paper else "",
         "additional_data": False,
-        "number_forward_passes": round(sum(row.num_forwards for row in rows) / sum(row.num_samples for row in rows)),
+        "number_forward_passes": round(
+            sum(row.cost.num_forwards for row in rows) / sum(row.scores.num_samples for row in rows)
+        ),
         "dataset": data_set,
         "venue": f"{paper.venue} {paper.year}" if paper else "N/A",
-        "architecture": first.architecture,
+        "architecture": first.setup.architecture,
         "eps": None,
         "clean_acc": _percent(sum(clean) / len(clean)) if clean else "",
         "reported": "",

@@ -146,7 +146,7 @@ class Search:
                 f"trial {number} of {len(self.combinations)}, {combination_text(combination)}: error {trial.error:.1%} "
                 f"on {', '.join(shifts)}"
             )
-            yield _EvaluatedTrial(trial=trial, fingerprints=tuple(row.fingerprint for row in rows))
+            yield _EvaluatedTrial(trial=trial, fingerprints=tuple(row.setup.fingerprint for row in rows))
 
     def _make_tuning_run(self, trials: tuple[Trial, ...]) -> TuningRun:
         benchmark, results = self.benchmark, self._results(self.combinations[0], self.benchmark.held_out)
@@ -218,10 +218,10 @@ def _make_trial(combination: Combination, rows: Sequence[Evaluation]) -> Trial:
         error=sum(errors) / len(errors),
         errors=errors,
         **_label_free_means(rows),
-        cells=tuple(f"{row.corruption}|{row.severity}" for row in rows),
-        num_samples=min(row.num_samples for row in rows),
-        num_diverged=sum(row.diverged for row in rows),
-        wall_s=sum(row.wall_s for row in rows),
+        cells=tuple(row.cell.key for row in rows),
+        num_samples=min(row.scores.num_samples for row in rows),
+        num_diverged=sum(row.scores.diverged for row in rows),
+        wall_s=sum(row.time.wall_s for row in rows),
     )
 
 
@@ -231,10 +231,10 @@ def _label_free_means(rows: Sequence[Evaluation]) -> dict[str, float | None]:
     A network of NaN predicts one class for every image, and so agrees with itself on every view.
     """
     columns = {
-        "mean_entropy": [row.mean_entropy for row in rows],
-        "view_agreement": [row.view_agreement for row in rows],
-        "neighbourhood_density": [row.neighbourhood_density for row in rows],
-        "source_agreement": [row.source_agreement for row in rows],
+        "mean_entropy": [row.label_free.mean_entropy for row in rows],
+        "view_agreement": [row.label_free.view_agreement for row in rows],
+        "neighbourhood_density": [row.label_free.neighbourhood_density for row in rows],
+        "source_agreement": [row.label_free.source_agreement for row in rows],
     }
     is_finite = None not in columns["mean_entropy"]
     return {name: _mean(values) if is_finite else None for name, values in columns.items()}

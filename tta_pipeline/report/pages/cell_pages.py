@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
@@ -73,12 +74,17 @@ def _render_cell(benchmark: Benchmark, results: CellResults, photographs: Sequen
 
 def _table(results: CellResults) -> Markup:
     rows = tuple(
-        (entry.experiment, _stream(results, entry), *(getattr(entry.row, name) for name in _COLUMNS))
+        (entry.experiment, _stream(results, entry), *_values(entry, _COLUMNS))
         for entry in sorted(results.entries, key=lambda entry: entry.row.error)
     )
     table = drop_obvious_columns(Table(columns=("experiment", "stream", *_COLUMNS), rows=rows))
     caption = f"Experiments on {results.title}, from the lowest error on"
     return as_html(table, name="experiments", caption=caption, is_whole=False)
+
+
+def _values(entry: Entry, columns: Sequence[str]) -> list[Any]:
+    values = entry.row.by_column()
+    return [values[name] for name in columns]
 
 
 def _stream(results: CellResults, entry: Entry) -> str | None:
@@ -107,7 +113,7 @@ def _launch_command(benchmark: Benchmark, entry: Entry) -> str:
 
 def _facts(results: CellResults, name: str, title: str, columns: Sequence[str]) -> Mapping[str, object]:
     """Return a section with the facts that all experiments on the cell share, and a table of those that differ."""
-    rows = {experiment: [getattr(entry.row, each) for each in columns] for experiment, entry in results.first.items()}
+    rows = {experiment: _values(entry, columns) for experiment, entry in results.first.items()}
     first, *others = rows.values()
     is_same = [all(other[at] == value for other in others) for at, value in enumerate(first)]
     same = {

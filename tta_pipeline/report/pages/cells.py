@@ -156,7 +156,7 @@ class ClassErrors:
 
 def class_errors(results: CellResults) -> Sequence[ClassErrors]:
     """Return the classes on which the experiments differ most, in the order of the class map."""
-    counted = {name: entry.row.class_counts for name, entry in results.first.items()}
+    counted = {name: entry.row.scores.class_counts for name, entry in results.first.items()}
     table = {
         name: [
             1 - correct / num_samples if num_samples else None
@@ -191,7 +191,7 @@ class ChartData:
 
 def chart_data(row: Evaluation) -> ChartData:
     """Return the data of the charts of *row*; in a pass over several cells, only the first has batches."""
-    bins = row.calibration
+    bins = row.calibration.bins
     sums = zip(bins.counts, bins.confidence_sums, bins.correct_counts, strict=True)
     return ChartData(
         bins=[(round(sure / count, 3), round(right / count, 3), count) for count, sure, right in sums if count],
@@ -201,7 +201,7 @@ def chart_data(row: Evaluation) -> ChartData:
 
 
 def _timeline_points(row: Evaluation) -> Sequence[tuple[int, float | None, float]]:
-    batches = row.batches
+    batches = row.time.batches
     num_samples = np.array(batches.num_samples, np.int64)
     if not len(num_samples):
         return ()
@@ -218,8 +218,8 @@ def _timeline_points(row: Evaluation) -> Sequence[tuple[int, float | None, float
 
 
 def _resets(row: Evaluation) -> Sequence[int]:
-    last = np.cumsum(np.array(row.batches.num_samples, np.int64))
-    found: list[int] = last[np.flatnonzero(row.batches.num_resets or ())].tolist()
+    last = np.cumsum(np.array(row.time.batches.num_samples, np.int64))
+    found: list[int] = last[np.flatnonzero(row.time.batches.num_resets or ())].tolist()
     return found if len(found) <= MAX_RESETS else ()
 
 

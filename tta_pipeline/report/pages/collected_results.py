@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.evaluation.experiment_results import Unit
 from tta_pipeline.report.intervals import BASIS
 from tta_pipeline.report.pages.cells import CellResults, Entry
@@ -68,9 +67,10 @@ class CollectedResults:
         """Add the results of a cell."""
         for entry in results.entries:
             self.units.setdefault(entry.unit, _unit_facts(results, entry))
-            self.subsets[entry.experiment] = entry.row.subset
-            self.sources.add(tuple(getattr(entry.row, name) for name in BASIS))
-            self.is_whole &= entry.judged is not None or entry.row.samples_sha256 is None
+            self.subsets[entry.experiment] = entry.row.cell.subset
+            values = entry.row.by_column()
+            self.sources.add(tuple(values[name] for name in BASIS))
+            self.is_whole &= entry.judged is not None or entry.row.predicted.samples_sha256 is None
             self.errors.setdefault(entry.experiment, {})[entry.unit] = entry.row.error
             if entry.judged:
                 self.judged.setdefault(entry.experiment, {})[unit_name(entry.unit)] = _to_judged(entry)
@@ -110,8 +110,8 @@ def _to_judged(entry: Entry) -> WrongSamples:
         samples=found.keys_sha256,
         photographs=found.photographs,
         cell=f"{entry.unit[0]}\n{entry.unit[2]}\n{entry.unit[3]}",
-        seed=row.seed,
-        counts_in_mean=row.counts_in_mean is not False and row.corruption != CLEAN.corruption,
+        seed=row.cell.seed,
+        counts_in_mean=row.is_averaged,
         is_wrong=found.is_wrong,
     )
 

@@ -105,17 +105,18 @@ def read_predictions(counted: CountedCell, shard_set: ShardSet) -> SamplePredict
         ManifestError: the index of the shards cannot be read.
     """
     row = counted.row
-    called = f"{row.experiment} at {counted.cell.key}"
+    called = f"{row.labels.experiment} at {counted.cell.key}"
     kept = counted.read_predictions()
-    if shard_set.manifest.sha256 != row.manifest_sha256:
+    if shard_set.manifest.sha256 != row.cell.manifest_sha256:
         advice = "these are other images, which cannot be compared" if counted.is_of_others else "evaluate it again"
         raise RecordError(
-            f"{called} was evaluated on shards with manifest {row.manifest_sha256}, but {shard_set.folder} has "
+            f"{called} was evaluated on shards with manifest {row.cell.manifest_sha256}, but {shard_set.folder} has "
             f"{shard_set.manifest.sha256}: {advice}"
         )
     if not kept.agree(row, shard_set.index):
         raise RecordError(
             f"{called} has {kept.num_correct(shard_set.index)} correct stored predictions; expected "
-            f"{row.num_correct} of {row.num_samples}, with the hash in its result: evaluate it again by `run --force`"
+            f"{row.scores.num_correct} of {row.scores.num_samples}, with the hash in its result: evaluate it again by "
+            "`run --force`"
         )
     return kept

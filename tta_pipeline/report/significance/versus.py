@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.experiment_results import CountedCell, Unit
@@ -142,8 +141,8 @@ class _Pair:
     def values(self) -> CellValues:
         """The differences, for an estimate of their mean."""
         row = self.a
-        name = f"{row.stream} {row.position} {row.corruption}|{row.severity}"
-        return CellValues(values=self.differences, photographs=self.photographs, cell=name, seed=row.seed)
+        name = f"{row.cell.stream} {row.cell.position} {row.cell.key}"
+        return CellValues(values=self.differences, photographs=self.photographs, cell=name, seed=row.cell.seed)
 
     @property
     def num_only_wrong(self) -> tuple[int, int]:
@@ -153,7 +152,7 @@ class _Pair:
     @property
     def counts(self) -> bool:
         """Whether the cell counts in the mean."""
-        return self.a.counts_in_mean is not False and self.a.corruption != CLEAN.corruption
+        return self.a.is_averaged
 
     def of_class(self, label: int) -> Self:
         """Return the samples whose label is *label*."""
@@ -185,7 +184,7 @@ class PairedCells:
         """Compare on each corruption, with its severities pooled."""
         pairs: dict[str, list[_Pair]] = {}
         for pair in self.pairs:
-            pairs.setdefault(pair.a.corruption, []).append(pair)
+            pairs.setdefault(pair.a.cell.corruption, []).append(pair)
         return _correct_p_values([_compare(own, corruption=name) for name, own in pairs.items()])
 
     def by_cell(self) -> tuple[Comparison, ...]:
@@ -257,7 +256,7 @@ class CommonCells:
     @property
     def corruptions(self) -> tuple[str, ...]:
         """The corruptions of these cells."""
-        return tuple(dict.fromkeys(cell.row.corruption for cell, _ in self.cells))
+        return tuple(dict.fromkeys(cell.row.cell.corruption for cell, _ in self.cells))
 
     def pair(self, reporter: Reporter, *, corruption: str | None = None) -> PairedCells:
         """Read the predictions of both; there must be a cell.
@@ -270,7 +269,7 @@ class CommonCells:
             EvaluationError: the experiments saw different samples.
             RecordError, ManifestError: see `judge_cell`.
         """
-        cells = [each for each in self.cells if corruption in (None, each[0].row.corruption)]
+        cells = [each for each in self.cells if corruption in (None, each[0].row.cell.corruption)]
         progress = reporter("comparing", len(cells), unit="cells")
         pairs, classes, samples = [], tuple[str, ...](), None
         photographs = Photographs(self.benchmark.photograph_pattern)
@@ -286,9 +285,9 @@ class CommonCells:
 def _make_pair(a: JudgedCell, b: JudgedCell, samples: CellSamples) -> _Pair:
     if a.keys_sha256 != b.keys_sha256:
         raise EvaluationError(
-            f"{a.row.experiment} has {len(a.is_wrong):,} samples of {a.row.corruption}|{a.row.severity} ("
-            f"{a.row.subset}), and {b.row.experiment} {len(b.is_wrong):,} ({b.row.subset}), which are not the same; "
-            "expected the same subset: evaluate both on it"
+            f"{a.row.labels.experiment} has {len(a.is_wrong):,} samples of {a.row.cell.key} ({a.row.cell.subset}), and "
+            f"{b.row.labels.experiment} {len(b.is_wrong):,} ({b.row.cell.subset}), which are not the same; expected "
+            "the same subset: evaluate both on it"
         )
     return _Pair(
         a=a.row,
@@ -302,10 +301,16 @@ def _make_pair(a: JudgedCell, b: JudgedCell, samples: CellSamples) -> _Pair:
 
 def _compare_cell(pair: _Pair, p_value: float) -> Comparison:
     row = pair.a
-    stream = None if row.stream == f"{row.corruption}|{row.severity}" else row.stream
-    found = _compare([pair], corruption=row.corruption)
+    stream = None if row.cell.stream == row.cell.key else row.cell.stream
+    found = _compare([pair], corruption=row.cell.corruption)
     return replace(
-        found, stream=stream, severity=row.severity, seed=row.seed, p_value=p_value, p_holm=p_value, p_is_bound=False
+        found,
+        stream=stream,
+        severity=row.cell.severity,
+        seed=row.cell.seed,
+        p_value=p_value,
+        p_holm=p_value,
+        p_is_bound=False,
     )
 
 
@@ -315,11 +320,11 @@ def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None 
     change = estimate_mean(values, lowest=-1)
     only_a, only_b = (sum(counts) for counts in zip(*(pair.num_only_wrong for pair in pairs), strict=True))
     return Comparison(
-        benchmark=first.benchmark,
-        shift_set=first.shift_set,
-        generated=any(pair.a.generated for pair in pairs),
-        experiment_a=first.experiment,
-        experiment_b=pairs[0].b.experiment,
+        benchmark=first.cell.benchmark,
+        shift_set=first.labels.shift_set,
+        generated=any(pair.a.cell.generated for pair in pairs),
+        experiment_a=first.labels.experiment,
+        experiment_b=pairs[0].b.labels.experiment,
         untrained_a=first.is_untrained,
         untrained_b=pairs[0].b.is_untrained,
         stream=None,
@@ -327,7 +332,7 @@ def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None 
         seed=None,
         corruption=corruption,
         class_name=class_name,
-        num_cells=len({(pair.a.corruption, pair.a.severity) for pair in pairs}),
+        num_cells=len({(pair.a.cell.corruption, pair.a.cell.severity) for pair in pairs}),
         num_images=change.num_photographs,
         num_seeds=change.num_seeds,
         num_samples=sum(len(pair.labels) for pair in pairs),
@@ -344,8 +349,8 @@ def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None 
         p_value=change.p_value,
         p_holm=change.p_value,
         p_is_bound=change.p_value <= LEAST_P,
-        same_order=all(pair.a.order_hash == pair.b.order_hash for pair in pairs),
-        better=_better_of(first.experiment, pairs[0].b.experiment, change.mean, change.p_value),
+        same_order=all(pair.a.cell.order_hash == pair.b.cell.order_hash for pair in pairs),
+        better=_better_of(first.labels.experiment, pairs[0].b.labels.experiment, change.mean, change.p_value),
     )
 
 

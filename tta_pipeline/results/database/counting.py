@@ -10,14 +10,13 @@ import pyarrow as pa
 
 from tta_pipeline.domain.locations import ADDED
 from tta_pipeline.results.chains import Link, choose_chain
+from tta_pipeline.results.evaluation_parts import CellLabels
 from tta_pipeline.results.plans import Plan
+from tta_pipeline.results.record_fields import columns_of, values_of
 
 UNDER_LOAD = 0.2
 """Share of the cores that others keep busy from which a timing is marked; a quiet machine has less than a tenth."""
-_LABELS = (
-    "experiment", "model", "shift_set", "hyperparameters_origin", "tuning", "shift_position", "shift_family",
-    "shift_group", "counts_in_mean",
-)  # fmt: skip
+_LABELS = tuple(field.name for field in columns_of(CellLabels))
 _KEY = ("file", "corruption", "severity")
 _IDENTITY = ("benchmark", "shift_set", "experiment", "source")
 _TYPES = {"severity": pa.int32(), "shift_position": pa.int32(), "counts_in_mean": pa.bool_()}
@@ -172,7 +171,8 @@ def _counted_rows(connection: duckdb.DuckDBPyConnection, plans: Mapping[str, Pla
                 for cell in segment.cells:
                     corruption, _, severity = cell.partition("|")
                     if corruption not in labels:
-                        labels[corruption] = {**plan.labels.of_shift(corruption), "corruption": corruption}
+                        of_shift = values_of(plan.labels.of_shift(corruption))
+                        labels[corruption] = {**dict(zip(_LABELS, of_shift, strict=True)), "corruption": corruption}
                         if source:
                             labels[corruption]["experiment"] = f"{source}:{plan.labels.experiment}"
                     rows.append({**labels[corruption], "file": link.file, "severity": int(severity)})

@@ -12,19 +12,12 @@ import pyarrow as pa
 from tta_pipeline.results.database.counting import source_of
 from tta_pipeline.results.database.listing import ListedFile
 from tta_pipeline.results.database.schema import arrow_schema
-from tta_pipeline.results.evaluation_record import LABEL_FREE, columns
+from tta_pipeline.results.evaluation_parts import LABEL_FREE
+from tta_pipeline.results.record_fields import values_of
 from tta_pipeline.results.result_files import StoredResult
-from tta_pipeline.results.training_record import epoch_columns, run_columns
-from tta_pipeline.results.tuning_record import choice_columns, trial_columns, tuning_columns
 
 Tables = Sequence[tuple[str, pa.Table]]
 Read = tuple[ListedFile, StoredResult]
-_FACTS = attrgetter(*(field.path for field in columns()))
-_RUN = attrgetter(*(field.path for field in run_columns()))
-_EPOCH = attrgetter(*(field.path for field in epoch_columns()))
-_TUNING = attrgetter(*(field.path for field in tuning_columns()))
-_TRIAL = attrgetter(*(field.path for field in trial_columns()))
-_CHOICE = attrgetter(*(field.path for field in choice_columns()))
 _COUNTS = pa.schema([(name, pa.list_(pa.int32())) for name in ("num_samples", "num_correct")])
 _TIMES = pa.schema(
     [
@@ -61,7 +54,7 @@ def rows_of_results(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
 
 def _result_row(listed: ListedFile, stored: StoredResult) -> tuple[Any, ...]:
     result = stored.result
-    device = result.evaluations[0].device if result.evaluations else None
+    device = result.evaluations[0].machine.device if result.evaluations else None
     return (
         listed.file, source_of(listed.file), result.kind, stored.sha256, listed.size_bytes, result.fingerprint,
         result.previous, result.finished_at, device, _as_json(result.versions), listed.void,
@@ -72,36 +65,38 @@ def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     found = [(listed, stored.result, row) for listed, stored in read for row in stored.result.evaluations]
     rows = [
         (
-            listed.file, source_of(listed.file), result.run_id, row.experiment, *_FACTS(row), row.conditions,
-            _parse_utc(result.started_at),
+            listed.file, source_of(listed.file), result.run_id, row.labels.experiment, *values_of(row),
+            row.machine.conditions, _parse_utc(result.started_at),
         )
         for listed, result, row in found
     ]  # fmt: skip
     yield "evaluations", _to_table(rows, arrow_schema("evaluations"))
-    keys = [(listed.file, row.corruption, row.severity) for listed, _, row in found]
-    counts = [(row.class_counts.num_samples, row.class_counts.num_correct) for *_, row in found]
+    keys = [(listed.file, row.cell.corruption, row.cell.severity) for listed, _, row in found]
+    counts = [(row.scores.class_counts.num_samples, row.scores.class_counts.num_correct) for *_, row in found]
     yield "class_results", _to_table(keys, _KEY, counts, _COUNTS)
-    timed = [(key, row.batches) for key, (*_, row) in zip(keys, found, strict=True) if row.batches.num_samples]
+    timed = [
+        (key, row.time.batches) for key, (*_, row) in zip(keys, found, strict=True) if row.time.batches.num_samples
+    ]
     if timed:
         yield "batch_results", _to_table([key for key, _ in timed], _KEY, [_BATCHES(b) for _, b in timed], _TIMES)
 
 
 def _trainings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     found = [(listed.file, stored.result, run) for listed, stored in read if (run := stored.result.training)]
-    rows = [(file, result.run_id, *_RUN(run), _parse_utc(result.started_at)) for file, result, run in found]
+    rows = [(file, result.run_id, *values_of(run), _parse_utc(result.started_at)) for file, result, run in found]
     yield "training_runs", _to_table(rows, arrow_schema("training_runs"))
-    rows = [(file, *_EPOCH(epoch)) for file, _, run in found for epoch in run.epochs]
+    rows = [(file, *values_of(epoch)) for file, _, run in found for epoch in run.epochs]
     yield "training_epochs", _to_table(rows, arrow_schema("training_epochs"))
 
 
 def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     found = [(listed.file, stored.result, run) for listed, stored in read if (run := stored.result.tuning)]
-    rows = [(file, result.run_id, *_TUNING(run), _parse_utc(result.started_at)) for file, result, run in found]
+    rows = [(file, result.run_id, *values_of(run), _parse_utc(result.started_at)) for file, result, run in found]
     yield "tunings", _to_table(rows, arrow_schema("tunings"))
-    rows = [(file, *_CHOICE(choice)) for file, _, run in found for choice in run.choices]
+    rows = [(file, *values_of(choice)) for file, _, run in found for choice in run.choices]
     yield "tuning_criteria", _to_table(rows, arrow_schema("tuning_criteria"))
     rows = [
-        (file, trial.hyperparameters == run.chosen, *_TRIAL(trial)) for file, _, run in found for trial in run.trials
+        (file, trial.hyperparameters == run.chosen, *values_of(trial)) for file, _, run in found for trial in run.trials
     ]
     yield "tuning_trials", _to_table(rows, arrow_schema("tuning_trials"))
 

@@ -10,7 +10,8 @@ _FILES = (
     *(
         _FOLDER.parent / f"{name}.py"
         for name in (
-            "record_fields", "evaluation_record", "training_record", "tuning_record", "tuning_trial", "tuning_criteria",
+            "record_fields", "evaluation_parts", "evaluation_record", "training_record", "tuning_record",
+            "tuning_trial", "tuning_criteria",
         )
     ),
 )  # fmt: skip

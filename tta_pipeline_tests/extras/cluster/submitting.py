@@ -127,7 +127,7 @@ class SubmittingProject(Project):
         for each in results_of(self.locations.root, "few", experiment):
             if not each.result.key.startswith("clean"):
                 number = sum(name.startswith(f"{each.result.key}/") for name in found)
-                found[f"{each.result.key}/{number}"] = each.result.evaluations[0].predictions_sha256
+                found[f"{each.result.key}/{number}"] = each.result.evaluations[0].predicted.predictions_sha256
         return found
 
     def notes(self, *, since: float = 0.0) -> list[Note]:

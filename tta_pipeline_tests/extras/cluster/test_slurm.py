@@ -19,6 +19,7 @@ import pytest
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline_tests.conftest import Project, launcher
 from tta_pipeline_tests.extras.cluster.slurm_node import SlurmNode, why_not
+from tta_pipeline_tests.flat_facts import flat_row
 from tta_pipeline_tests.result_paths import results_of
 from tta_pipeline_tests.test_guides import HOW_TO, commands
 
@@ -122,7 +123,7 @@ class Cluster:
     def facts(self, experiment: str) -> dict[str, dict]:
         """Return the facts of each evaluated cell."""
         found = results_of(self.project.locations.root, "mine", experiment)
-        return {each.result.key: each.result.evaluations[0].facts() for each in found}
+        return {each.result.key: flat_row(each.result.evaluations[0]) for each in found}
 
     def records(self, experiment: str) -> list[str]:
         """Return the key of each result of an experiment."""

@@ -13,6 +13,7 @@ from click.testing import Result as Answer
 from tta_pipeline.cli import main
 from tta_pipeline.results.names import find_results, plan_files
 from tta_pipeline.results.result_files import Result, name_of, read_result
+from tta_pipeline_tests.flat_facts import changed, flat_row
 
 
 def ask(root: Path, *arguments: str) -> Answer:
@@ -25,7 +26,7 @@ def result_of(folder: Path, experiment: str, key: str = "contrast-5") -> Path:
     (path,) = (
         path
         for path in find_results(folder / "results" / "small" / key)
-        if read_result(path).result.evaluations[0].experiment == experiment
+        if read_result(path).result.evaluations[0].labels.experiment == experiment
     )
     return path
 
@@ -43,20 +44,21 @@ def forge(path: Path, change: Callable[[Result], Result]) -> Path:
 def with_facts(result: Result, **facts: Any) -> Result:
     """Return *result* with other facts in its first evaluation; those that are functions get the present ones."""
     first, *others = result.evaluations
-    changed = {name: fact(getattr(first, name)) if callable(fact) else fact for name, fact in facts.items()}
-    return replace(result, evaluations=(replace(first, **changed), *others))
+    before = flat_row(first)
+    now = {name: fact(before[name]) if callable(fact) else fact for name, fact in facts.items()}
+    return replace(result, evaluations=(changed(first, **now), *others))
 
 
 def forge_fingerprint(folder: Path, experiment: str, key: str, **parts: object) -> Path:
     """Let the result of *experiment* at *key* have other *parts* in its fingerprint, and the plan ask for it."""
     path = result_of(folder, experiment, key)
     present = read_result(path).result.evaluations[0]
-    text = json.dumps({**json.loads(present.fingerprint_parts), **parts}, sort_keys=True)
+    text = json.dumps({**json.loads(present.setup.fingerprint_parts), **parts}, sort_keys=True)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
-    kept = next(path.parent.glob(f"{present.fingerprint[:16]}-*.parquet"))
-    kept.rename(kept.with_name(kept.name.replace(present.fingerprint[:16], fingerprint[:16])))
+    kept = next(path.parent.glob(f"{present.setup.fingerprint[:16]}-*.parquet"))
+    kept.rename(kept.with_name(kept.name.replace(present.setup.fingerprint[:16], fingerprint[:16])))
     for plan in plan_files(folder / "results"):
-        plan.write_text(plan.read_text().replace(present.fingerprint, fingerprint))
+        plan.write_text(plan.read_text().replace(present.setup.fingerprint, fingerprint))
     return forge(
         path,
         lambda result: replace(

@@ -23,7 +23,7 @@ from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.run_experiment import run_experiment
 from tta_pipeline.extras.reproduction.published import PublishedExperiment, find_experiment
 from tta_pipeline.methods.catalogue import METHODS, paper_of
-from tta_pipeline.results.evaluation_record import NO_BATCHES
+from tta_pipeline.results.evaluation_parts import NO_BATCHES
 from tta_pipeline.results.result_files import Result, read_result
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import UNPUBLISHED, Project, launcher
@@ -35,6 +35,7 @@ from tta_pipeline_tests.extras.reproduction.folders import (
     result_of,
     with_facts,
 )
+from tta_pipeline_tests.flat_facts import changed
 
 OF_THEIRS = {
     "link", "name", "authors", "additional_data", "number_forward_passes", "dataset", "venue", "architecture", "eps",
@@ -201,7 +202,7 @@ def test_a_stream_with_other_cells_here_is_refused(root: Path, copied: Path):
 
     def with_fog(result: Result) -> Result:
         (own,) = result.evaluations
-        return replace(result, evaluations=(own, replace(own, corruption="fog", batches=NO_BATCHES)))
+        return replace(result, evaluations=(own, changed(own, corruption="fog", batches=NO_BATCHES)))
 
     forge(result_of(copied, "tent"), with_fog)
 
@@ -262,8 +263,8 @@ def test_a_renamed_experiment_is_published_under_its_present_name(root: Path, tm
 
     assert done.exit_code == 0, done.output
     found = read(tmp_path / "out", "adapted")
-    assert {"adapted"} == {row.experiment for row in found.rows}
-    assert {"tent"} == {read_result(stored.path).result.evaluations[0].experiment for stored in found.stored}
+    assert {"adapted"} == {row.labels.experiment for row in found.rows}
+    assert {"tent"} == {read_result(stored.path).result.evaluations[0].labels.experiment for stored in found.stored}
 
 
 def test_a_dataset_in_a_file_of_its_own_is_published_beside_the_benchmark(root: Path, tmp_path: Path):
@@ -297,11 +298,13 @@ def test_robustbench_reads_our_table_and_entry(published: Path):
     """Two lines of corruption and severity, accuracies in [0, 1] and their average; an entry with its fields."""
     corruptions, severities, *lines = csv.reader(io.StringIO((published / "unaggregated_results.csv").read_text()))
     entry = json.loads((published / "model_info" / "small" / "corruptions" / "norm.json").read_text())
-    rows = [row for row in read(published, "norm").rows if row.corruption != "clean"]
+    rows = [row for row in read(published, "norm").rows if row.cell.corruption != "clean"]
     (line,) = [line for line in lines if line[0] == "norm"]
 
     assert ["source", "norm", "tent"] == [line[0] for line in lines]
-    assert list(zip(corruptions, severities, strict=True))[1:-1] == [(r.corruption, str(r.severity)) for r in rows]
+    assert list(zip(corruptions, severities, strict=True))[1:-1] == [
+        (r.cell.corruption, str(r.cell.severity)) for r in rows
+    ]
     assert [1 - row.error for row in rows] == pytest.approx([float(value) for value in line[1:-1]])
     assert float(line[-1]) == pytest.approx(fmean(1 - row.error for row in rows))
     assert OF_THEIRS == set(entry)

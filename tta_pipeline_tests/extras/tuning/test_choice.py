@@ -14,7 +14,6 @@ from tta_pipeline.benchmarks.resolved_experiment import resolve_experiment
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, RecordError
 from tta_pipeline.extras.tuning.held_out import require_tunable
-from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.result_files import read_result
 from tta_pipeline.results.tuning_record import TuningRun
 from tta_pipeline_tests.benchmarks.test_sets import SEVERAL
@@ -28,7 +27,8 @@ from tta_pipeline_tests.extras.tuning.tuned import (
     stored_choice,
     trial,
 )
-from tta_pipeline_tests.results.database.made import evaluation_facts
+from tta_pipeline_tests.flat_facts import changed
+from tta_pipeline_tests.results.database.made import evaluation
 
 OWN_SET = "names: [gaussian_noise, contrast, fog, snow]\nseverities: [3, 5]\nheld_out: [fog, snow]"
 
@@ -167,13 +167,13 @@ def of_many_images(run: TuningRun) -> TuningRun:
 
 def test_no_result_was_tuned_on_its_own_shift():
     """The record of an evaluation is refused where its tuning has its corruption, at any severity."""
-    row = replace(Evaluation.from_facts(evaluation_facts()), hyperparameters_origin="tuned (held-out)")
+    row = changed(evaluation(), hyperparameters_origin="tuned (held-out)")
     tuning = {"cells": ["spatter|5"], "values": {"lr": 1}}
 
-    replace(row, tuning=json.dumps(tuning)).require_consistent()
+    changed(row, tuning=json.dumps(tuning)).require_consistent()
     for other in (None, "{}", json.dumps({"cells": ["spatter|5", "fog|1"]})):
         with pytest.raises(RecordError, match=rf"{re.escape(repr(other))}.*\bfog\b"):
-            replace(row, tuning=other).require_consistent()
+            changed(row, tuning=other).require_consistent()
 
 
 @pytest.mark.parametrize(

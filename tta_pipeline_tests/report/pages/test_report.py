@@ -48,6 +48,7 @@ from tta_pipeline.results.training_record import TrainingEpoch
 from tta_pipeline.util.progress import log_reporter
 from tta_pipeline_tests.conftest import SMALL, Project, copied_results
 from tta_pipeline_tests.evaluation.small import CONTRAST_5
+from tta_pipeline_tests.flat_facts import changed
 from tta_pipeline_tests.result_paths import results_of
 from tta_pipeline_tests.results.database.made import evaluation_at, forge
 from tta_pipeline_tests.results.database.trained import epoch, record_training, training_run
@@ -131,7 +132,7 @@ def half(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
             forge(stored.path, weights="untrained")
     for stored in results_of(there.root, "small", "tent"):
         row = evaluation_at(stored.path)
-        slower = replace(row, wall_s=2 * row.wall_s, images_per_s=row.images_per_s / 2)
+        slower = changed(row, wall_s=2 * row.time.wall_s, images_per_s=row.time.images_per_s / 2)
         store_result(there.results("small"), replace(stored.result, run_id="another", evaluations=(slower,)))
     record_training(there, training_run(benchmark="small"))
     publish_metrics(there)

@@ -13,20 +13,21 @@ from typing import Any
 
 from tta_pipeline.data.shifts.shift_set_files import shipped_sets
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.results.evaluation_record import CalibrationBins, Evaluation
+from tta_pipeline.results.evaluation_parts import CalibrationBins, ShiftFacts
+from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.names import find_results
 from tta_pipeline.results.plans import (
     Labels,
     Plan,
     PlannedSegment,
     PlannedStream,
-    ShiftFacts,
     folder_of_key,
     read_plan,
     write_plan,
 )
 from tta_pipeline.results.result_files import Result, StoredResult, read_result, store_result
 from tta_pipeline.results.shard_set_rows import write_shard_set_row
+from tta_pipeline_tests.flat_facts import flat_row, nested, put
 
 NUM_CLASSES = 4
 STARTED_AT = "2026-01-01T00:00:00+00:00"
@@ -43,7 +44,7 @@ def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: A
         "confidence_sums": [0.0] * 7 + [num_samples / 2] + [0.0] * 7,
         "correct_counts": [0] * 7 + [num_correct] + [0] * 7,
     }
-    bins = changes.pop("calibration", bins)
+    bins = changes.pop("bins", bins)
     num_samples, num_correct = sum(bins["counts"]), sum(bins["correct_counts"])
     calibration = CalibrationBins(**{name: tuple(values) for name, values in bins.items()})
     num_streamed = num_samples + changes.get("num_unknown", 0)
@@ -65,7 +66,7 @@ def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: A
         "stream": f"{changes.get('corruption', 'fog')}|{changes.get('severity', 5)}",
         "num_samples": num_samples, "num_correct": num_correct, "error": 1 - num_correct / num_samples,
         "top5_error": 0.0, "nll": 1.5,
-        "ece": calibration.ece, "calibration": bins,
+        "ece": calibration.ece, "bins": bins,
         "class_counts": _split(num_samples, num_correct),
         "metadata_scan_s": 0.1, "pipeline_setup_s": 0.2, "wall_s": wall_s, "images_per_s": num_streamed / wall_s,
         "data_wait_s": 0.2, "compute_s": 0.8,
@@ -112,7 +113,7 @@ def _evaluated() -> str:
         write_tree(Path(folder, "images"), classes={f"n{number}": 20 for number in range(NUM_CLASSES)})
         shards = tta.shard(Path(folder, "images"), Path(folder, "made", "fog", "5"), num_shards=1, jobs=1)
         method = tta.build("tent", model, num_classes=NUM_CLASSES)
-        return json.dumps(tta.evaluate(method, shards, batch_size=40, num_threads=2).facts())
+        return json.dumps(flat_row(tta.evaluate(method, shards, batch_size=40, num_threads=2)))
 
 
 def made_environment() -> dict[str, str]:
@@ -129,12 +130,17 @@ def with_error(facts: Mapping[str, Any], error: float) -> dict[str, Any]:
     return {**facts, **{name: made[name] for name in _OF_ERROR}, "batches": batches}
 
 
-_OF_ERROR = ("num_correct", "error", "calibration", "class_counts", "ece", "top5_error")
+_OF_ERROR = ("num_correct", "error", "bins", "class_counts", "ece", "top5_error")
 
 
 def evaluation(**changes: Any) -> Evaluation:
     """Return the evaluation of `evaluation_facts`."""
-    return Evaluation.from_facts(evaluation_facts(**changes))
+    return evaluation_of(evaluation_facts(**changes))
+
+
+def evaluation_of(facts: Mapping[str, Any]) -> Evaluation:
+    """Return the evaluation with *facts* by name."""
+    return Evaluation.from_facts(nested(facts))
 
 
 def record(locations: Locations, *, run_id: str = "first", finished_at: str = "", **changes: Any) -> StoredResult:
@@ -158,15 +164,15 @@ def write(
 
     A position after the first continues from the newest result of the segment before.
     """
-    row = Evaluation.from_facts(facts)
-    benchmark = f"{row.benchmark}/{part}" if part else row.benchmark
+    row = evaluation_of(facts)
+    benchmark = f"{row.cell.benchmark}/{part}" if part else row.cell.benchmark
     finished_at = finished_at or f"{STARTED_AT[:-6]}.{next(_NUMBERS):06d}+00:00"
     before = _ask_for(locations, benchmark, row)
-    folder = locations.results(benchmark) / folder_of_key(row.stream)
+    folder = locations.results(benchmark) / folder_of_key(row.cell.stream)
     earlier = [read_result(path) for path in find_results(folder, before)] if before else []
     previous = max(earlier, key=lambda each: each.result.finished_at).sha256 if earlier else None
     result = Result(
-        kind="evaluation", benchmark=benchmark, key=folder_of_key(row.stream), fingerprint=row.fingerprint,
+        kind="evaluation", benchmark=benchmark, key=folder_of_key(row.cell.stream), fingerprint=row.setup.fingerprint,
         previous=previous, run_id=run_id, started_at=finished_at, finished_at=finished_at, versions={"python": "3"},
         evaluations=(row,),
     )  # fmt: skip
@@ -194,23 +200,24 @@ def record_shard_set(locations: Locations, **changes: Any) -> None:
 
 def _ask_for(locations: Locations, benchmark: str, row: Evaluation) -> str | None:
     """Let the plan of its experiment ask for *row*; return the fingerprint of the segment before."""
-    plan = read_plan(locations, benchmark, row.experiment)
-    own = PlannedSegment(fingerprint=row.fingerprint, cells=(f"{row.corruption}|{row.severity}",))
-    others = [each for each in (plan.streams if plan else ()) if (each.key, each.seed) != (row.stream, row.seed)]
-    stream = [each for each in (plan.streams if plan else ()) if (each.key, each.seed) == (row.stream, row.seed)]
+    cell, fingerprint = row.cell, row.setup.fingerprint
+    plan = read_plan(locations, benchmark, row.labels.experiment)
+    own = PlannedSegment(fingerprint=fingerprint, cells=(cell.key,))
+    others = [each for each in (plan.streams if plan else ()) if (each.key, each.seed) != (cell.stream, cell.seed)]
+    stream = [each for each in (plan.streams if plan else ()) if (each.key, each.seed) == (cell.stream, cell.seed)]
     segments = list(stream[0].segments) if stream else []
-    if not row.position:
-        segments = [each for each in segments[:1] if each.fingerprint == row.fingerprint]
-    if row.fingerprint not in stream_fingerprints(segments):
+    if not cell.position:
+        segments = [each for each in segments[:1] if each.fingerprint == fingerprint]
+    if fingerprint not in stream_fingerprints(segments):
         segments.append(own)
-    position = stream_fingerprints(segments).index(row.fingerprint)
-    facts = ShiftFacts(**{name: getattr(row, name) for name in ShiftFacts.__annotations__})
+    position = stream_fingerprints(segments).index(fingerprint)
+    shifts = {**_facts_of_set(row.labels.shift_set), **(plan.labels.shifts if plan else {})}
     labels = Labels(
-        experiment=row.experiment, model=row.model, shift_set=row.shift_set,
-        hyperparameters_origin=row.hyperparameters_origin, tuning=row.tuning,
-        shifts={**_facts_of_set(row.shift_set), **(plan.labels.shifts if plan else {}), row.corruption: facts},
+        experiment=row.labels.experiment, model=row.labels.model, shift_set=row.labels.shift_set,
+        hyperparameters_origin=row.labels.hyperparameters_origin, tuning=row.labels.tuning,
+        shifts={**shifts, cell.corruption: row.labels.shift},
     )  # fmt: skip
-    streams = (*others, PlannedStream(key=row.stream, seed=row.seed, segments=tuple(segments)))
+    streams = (*others, PlannedStream(key=cell.stream, seed=cell.seed, segments=tuple(segments)))
     write_plan(locations, Plan(benchmark=benchmark, file_sha256="", labels=labels, streams=streams))
     return segments[position - 1].fingerprint if position else None
 
@@ -227,7 +234,8 @@ def forge(path: Path, *, frame: Mapping[str, Any] | None = None, **changes: Any)
         Where it lies now.
     """
     content = json.loads(path.read_bytes())
-    content["payload"]["shared"] |= changes
+    for name, value in changes.items():
+        put(content["payload"]["shared"], name, value)
     content |= frame or {}
     data = json.dumps(content, separators=(",", ":")).encode()
     path.unlink()
@@ -253,8 +261,7 @@ def _facts_of_set(shift_set: str) -> dict[str, ShiftFacts]:
     known = shipped_sets().get(shift_set)
     if known is None:
         return {}
-    facts = {name: asdict(known.facts_of(name)) for name in known.names}
-    return {name: ShiftFacts(**{key: of[key] for key in ShiftFacts.__annotations__}) for name, of in facts.items()}
+    return {name: known.facts_of(name) for name in known.names}
 
 
 def _split(num_samples: int, num_correct: int) -> dict[str, list[int]]:

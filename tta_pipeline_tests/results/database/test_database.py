@@ -16,12 +16,12 @@ from tta_pipeline.domain.locations import RESULTS, Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import ensure_current, publish_metrics
-from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.result_files import StoredResult, read_result, store_result, utc_now
 from tta_pipeline.results.shard_set_rows import MEASUREMENTS_FILE
 from tta_pipeline_tests.conftest import Project, start_python
+from tta_pipeline_tests.flat_facts import changed, flat_row
 from tta_pipeline_tests.result_paths import result_paths, results_of
-from tta_pipeline_tests.results.database.made import made_environment, with_error
+from tta_pipeline_tests.results.database.made import evaluation_of, made_environment, with_error
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "tta_pipeline"
@@ -55,10 +55,9 @@ def again(locations: Locations, *, error: float | None = None, **changes: object
     """Store another result of a cell that has one, with some facts changed."""
     (first, *_) = [each for each in results_of(locations.root, "small", "tent") if each.result.key == "contrast-5"]
     (row,) = first.result.evaluations
-    facts = row.facts() if error is None else with_error(row.facts(), error)
-    result = replace(
-        first.result, run_id="another", finished_at=utc_now(), evaluations=(Evaluation(**{**facts, **changes}),)
-    )
+    before = row if error is None else evaluation_of(with_error(flat_row(row), error))
+    now = (changed(before, **changes),)
+    result = replace(first.result, run_id="another", finished_at=utc_now(), evaluations=now)
     return store_result(locations.results("small"), result)
 
 
@@ -295,5 +294,5 @@ def test_eight_processes_that_store_at_once_lose_nothing(locations: Locations):
     assert [0] * 8 == [process.wait() for process in processes]
     stored = [read_result(path).result for path in result_paths(locations.root, "many/*")]
     assert sorted((str(run), n) for run in range(8) for n in range(5)) == sorted(
-        (each.run_id, each.evaluations[0].seed) for each in stored
+        (each.run_id, each.evaluations[0].cell.seed) for each in stored
     )

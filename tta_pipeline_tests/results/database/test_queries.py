@@ -13,6 +13,7 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.result_files import read_result
 from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.flat_facts import flat_row
 from tta_pipeline_tests.result_paths import result_paths
 from tta_pipeline_tests.results.database.made import with_error, write
 from tta_pipeline_tests.results.database.trained import record_training, training_run
@@ -30,7 +31,7 @@ def database(sweep: Project, tmp_path_factory: pytest.TempPathFactory):
         for row in read_result(path).result.evaluations:
             for seed in (0, 1):
                 error = min(1, row.error * (1 + seed / 10))
-                write(locations, with_error(row.facts(), error=error) | {"seed": seed}, run_id="another")
+                write(locations, with_error(flat_row(row), error=error) | {"seed": seed}, run_id="another")
     record_training(locations, training_run(benchmark="small"))
     publish_metrics(locations)
     with open_metrics(locations.metrics) as connection:

@@ -12,7 +12,7 @@ import pytest
 
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.calibration import calibration_bins
-from tta_pipeline.results.evaluation_record import SPEED_CONDITIONS
+from tta_pipeline.results.evaluation_parts import SPEED_CONDITIONS
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
 from tta_pipeline_tests.result_paths import remove_results
 from tta_pipeline_tests.results.database.conftest import Ask
@@ -326,7 +326,7 @@ def test_calibration_of_a_union_is_exact(locations: Locations, ask: Ask):
         record(
             locations,
             severity=severity,
-            calibration={name: getattr(bins, name) for name in ("counts", "confidence_sums", "correct_counts")},
+            bins={name: getattr(bins, name) for name in ("counts", "confidence_sums", "correct_counts")},
         )
 
     ((ece,),) = ask(
