@@ -38,14 +38,14 @@ def main(folder: str, model: str) -> None:
 def print_figures(cell: tta.Shards, found: list[tta.Evaluation]) -> None:
     """Print the figures of all processes together, of the shards, and of each process."""
     keys, facts = [key for each in found for key in each.predictions["key"].to_pylist()], cell.manifest
-    speed = len(keys) / max(each.wall_s for each in found)
-    print(f"{len({*keys})} of {facts.num_samples} images, {len(keys) - len({*keys})} twice, {speed:,.0f} images/s")
+    images_per_s = f"{len(keys) / max(each.time.wall_s for each in found):,.0f} images/s"
+    print(f"{len({*keys})} of {facts.num_samples} images, {len(keys) - len({*keys})} twice, {images_per_s}")
     print(f"{len(facts.shards)} shards, shuffled when they were written: {facts.order.name}, seed {facts.order.seed}")
     for rank, each in enumerate(found):
-        memory = f"peak memory {each.peak_cuda_gib or each.peak_rss_gib:.2f} GiB"
-        print(f"rank {rank}: {each.num_samples} images, {each.num_batches} batches, {each.wall_s:.2f} s, {memory}")
-        print(f"  metadata scan {each.metadata_scan_s:.2f} s, pipeline setup {each.pipeline_setup_s:.2f} s")
-        print(f"  first batch {each.time_to_first_batch_s:.2f} s, computed in {each.first_batch_compute_s:.2f} s")
+        time, peak = each.time, f"peak memory {each.cost.peak_cuda_gib or each.cost.peak_rss_gib:.2f} GiB"
+        print(f"rank {rank}: {each.scores.num_samples} images, {time.num_batches} batches, {time.wall_s:.2f} s, {peak}")
+        print(f"  metadata scan {time.metadata_scan_s:.2f} s, pipeline setup {time.pipeline_setup_s:.2f} s")
+        print(f"  first batch {time.time_to_first_batch_s:.2f} s, computed in {time.first_batch_compute_s:.2f} s")
 
 
 if __name__ == "__main__":

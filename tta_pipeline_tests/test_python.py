@@ -87,7 +87,7 @@ def test_the_page_runs_as_it_stands(fog: Path, sweep: Project, monkeypatch: pyte
         exec(block.replace('"digits_c", "tent", "fog|5"', '"small", "tent", "contrast|5"'), names)
 
     assert not names["surest"].correct.any()
-    assert ("fog", 5, 120) == (names["result"].corruption, names["result"].severity, names["result"].num_samples)
+    assert ("fog|5", 120) == (names["result"].cell.key, names["result"].scores.num_samples)
     assert (0.5, 0.5, 0.5) == tuple(names["model"].mean.flatten().tolist())
     assert re.search(r"\d+\.\d%, ece \d+\.\d%, [\d,]+ images/s, order [0-9a-f]{8}", capsys.readouterr().out)
     assert {"source", "norm", "tent"} <= {row["experiment"] for row in names["table"].to_pylist()}

@@ -170,12 +170,13 @@ def _with_shift_set(row: "Evaluation", locations: "Locations") -> "Evaluation":
     """Return *row* with the shift set of the benchmark that its manifest names, if a file has it with this shift."""
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.domain.cells import CLEAN
+    from tta_pipeline.evaluation.experiment_results import shift_facts
 
     benchmark = load_all_benchmarks(locations).benchmarks.get(row.cell.benchmark)
     if benchmark is None or row.cell.corruption not in (*benchmark.shift_set.names, CLEAN.corruption):
         return row
     dataset = benchmark.shift_set
-    labels = replace(row.labels, shift_set=dataset.name, shift=dataset.facts_of(row.cell.corruption))
+    labels = replace(row.labels, shift_set=dataset.name, shift=shift_facts(dataset, row.cell.corruption))
     return replace(row, labels=labels)
 
 

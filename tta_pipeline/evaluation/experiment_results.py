@@ -11,12 +11,14 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.resolved_experiment import ResolvedExperiment, resolve_experiment
 from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
+from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.domain.cells import CLEAN, Cell, PartitionKey
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.domain.streams import StreamPlan
 from tta_pipeline.errors import ManifestError, PipelineError, RecordError
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.results.chains import Link, choose_chain
+from tta_pipeline.results.evaluation_parts import ShiftFacts
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.names import HELD_OUT, RESULT_NAME, find_results
 from tta_pipeline.results.plans import Labels, Plan, PlannedStream, folder_of_key, read_plan
@@ -141,7 +143,7 @@ class ExperimentResults:
             shift_set=dataset.name,
             hyperparameters_origin=self.resolved.origin,
             tuning=self.resolved.tuning,
-            shifts={name: dataset.facts_of(name) for name in (*dataset.names, CLEAN.corruption)},
+            shifts={name: shift_facts(dataset, name) for name in (*dataset.names, CLEAN.corruption)},
         )
 
     @property
@@ -402,3 +404,14 @@ def _problem_of_predictions(stored: StoredResult) -> str:
     except OSError as error:
         return f"{path} cannot be read ({error.strerror})"
     return "" if is_intact else f"{path} is damaged: its hash is not the one in {stored.path.name}"
+
+
+def shift_facts(dataset: ShiftSet, shift: str) -> ShiftFacts:
+    """Return what *dataset* says of *shift*, one of its names or clean images, for a record."""
+    found = dataset.facts_of(shift)
+    return ShiftFacts(
+        shift_position=found.shift_position,
+        shift_family=found.shift_family,
+        shift_group=found.shift_group,
+        counts_in_mean=found.counts_in_mean,
+    )

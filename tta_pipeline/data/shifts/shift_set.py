@@ -1,12 +1,12 @@
 """A shift set: the shifts of a robustness data set, and facts about its publication."""
 
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from tta_pipeline.domain.locations import RESULT_FOLDERS
-from tta_pipeline.results.evaluation_parts import ShiftFacts
 from tta_pipeline.util.config_model import ConfigModel, Name
 from tta_pipeline.util.nearest_names import name_choices
 
@@ -32,6 +32,18 @@ class PublishedArchive(ConfigModel):
     """The publisher's size."""
     shifts: tuple[ShiftName, ...] = ()
     """Shifts in the archive; empty: all shifts of the set, or unknown."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShiftFacts:
+    """Facts about a shift in a result record."""
+
+    shift_set: str
+    shift_position: int
+    """Position in the set, from 1; 0 for clean images."""
+    shift_family: str | None
+    shift_group: str | None
+    counts_in_mean: bool
 
 
 class ShiftSet(ConfigModel):
@@ -143,6 +155,7 @@ class ShiftSet(ConfigModel):
     def facts_of(self, shift: str) -> ShiftFacts:
         """Return the facts for a record about *shift*, one of the names or clean images."""
         return ShiftFacts(
+            shift_set=self.name,
             shift_position=self.names.index(shift) + 1 if shift in self.names else 0,
             shift_family=self.family_of(shift),
             shift_group=self.group,

@@ -261,7 +261,8 @@ def _facts_of_set(shift_set: str) -> dict[str, ShiftFacts]:
     known = shipped_sets().get(shift_set)
     if known is None:
         return {}
-    return {name: known.facts_of(name) for name in known.names}
+    facts = {name: asdict(known.facts_of(name)) for name in known.names}
+    return {name: ShiftFacts(**{key: of[key] for key in ShiftFacts.__annotations__}) for name, of in facts.items()}
 
 
 def _split(num_samples: int, num_correct: int) -> dict[str, list[int]]:
