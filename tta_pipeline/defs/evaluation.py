@@ -13,7 +13,7 @@ from pydantic import Field
 from tta_pipeline.defs.automation import out_of_date_condition
 from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, define_checks, picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
-from tta_pipeline.defs.scope import Scope, SetScope, asset_key
+from tta_pipeline.defs.scope import Scope, Scopes, SetScope, asset_key
 from tta_pipeline.domain.cells import CLEAN, Cell, PartitionKey
 from tta_pipeline.results.evaluation_record import SHOWN, SHOWN_OF_SEGMENT, Evaluation, mean_error
 
@@ -42,8 +42,14 @@ class EvaluationConfig(dg.Config):
     )
 
 
-def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDefinition:
-    """Return the asset of *experiment_name*."""
+def evaluation(scopes: Scopes) -> Iterator[dg.AssetsDefinition]:
+    """Yield the assets of each experiment, and the check of the results that count against the manifest."""
+    for scope, experiment_name in scopes.experiments:
+        yield _asset(scope, experiment_name)
+        yield _checks(scope, experiment_name)
+
+
+def _asset(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDefinition:
     spec = scope.benchmark.experiments[experiment_name]
 
     @scope.asset(
@@ -93,8 +99,7 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
     return asset
 
 
-def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetChecksDefinition:
-    """Return the check of the result that counts against the manifest."""
+def _checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetChecksDefinition:
     key = scope.key("evaluation", experiment_name)
 
     @define_checks(scope, key, {EVERY_SAMPLE: _EVERY_SAMPLE_MEANS})

@@ -12,7 +12,7 @@ import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.stream_plans import stream_keys
-from tta_pipeline.defs.scope import StreamScope, asset_key, experiment_scopes, shard_scopes
+from tta_pipeline.defs.scope import Scopes, StreamScope, asset_key
 from tta_pipeline.domain.cells import WHOLE, StreamKey
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _job(benchmark: Benchmark, name: str, keys: list[dg.AssetKey], description: 
 def _shard_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
     # Images already on disk are an observable source, which a run that materializes cannot include.
     names = (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
-    return [scope.key(name) for scope in shard_scopes(benchmark) for name in names]
+    return [scope.key(name) for scope in Scopes.of(benchmark).shard_sets for name in names]
 
 
 def _evaluation_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
@@ -81,7 +81,7 @@ def _evaluation_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
         *(asset_key(benchmark, benchmark.source_model_asset(model)) for model in benchmark.trained_models),
         *(
             scope.key("evaluation", name)
-            for scope, name in experiment_scopes(benchmark)
+            for scope, name in Scopes.of(benchmark).experiments
             if not isinstance(scope, StreamScope)
         ),
         asset_key(benchmark, "robustness_report"),

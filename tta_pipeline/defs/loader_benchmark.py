@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tta_pipeline.defs.reporting import PartitionReport, PartitionRun, picture
 from tta_pipeline.defs.resources import MetricsStore, ShardStore
-from tta_pipeline.defs.scope import CellScope
+from tta_pipeline.defs.scope import CellScope, Scopes
 from tta_pipeline.domain.cells import Cell
 
 if TYPE_CHECKING:
@@ -42,11 +42,12 @@ class LoaderBenchmarkConfig(dg.Config):
     )
 
 
-def loader_benchmark(scope: CellScope) -> dg.AssetsDefinition:
-    """Return the asset of the loaders' speeds.
+def loader_benchmark(scopes: Scopes) -> Iterator[dg.AssetsDefinition]:
+    """Yield the asset of the loaders' speeds.
 
     It is in a group of its own, so that materializing a whole benchmark does not start hours of measurements.
     """
+    scope = scopes.cells
 
     @scope.asset(
         "loader_benchmark",
@@ -65,7 +66,7 @@ def loader_benchmark(scope: CellScope) -> dg.AssetsDefinition:
             run.report_each(lambda cell: _measure(context, config, scope, store, metrics, cell=cell))
             yield run.result()
 
-    return asset
+    yield asset
 
 
 def _measure(

@@ -1,23 +1,25 @@
 """`<benchmark>/robustness_report`: the whole benchmark as pages on disk."""
 
+from collections.abc import Iterator
+
 import dagster as dg
 
 from tta_pipeline.defs.resources import MetricsStore, ShardStore
-from tta_pipeline.defs.scope import CellScope, experiment_scopes
+from tta_pipeline.defs.scope import Scopes
 
 
-def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
-    """Return the asset of the report.
+def robustness_report(scopes: Scopes) -> Iterator[dg.AssetsDefinition]:
+    """Yield the asset of the report.
 
     It is in a group of its own, so that a run over a few cells does not write the whole report again.
     """
-    evaluations = [each.key("evaluation", name) for each, name in experiment_scopes(scope.benchmark)]
+    benchmark = scopes.benchmark
 
-    @scope.asset(
+    @scopes.cells.asset(
         "robustness_report",
         is_whole=True,
-        group_name=f"{scope.benchmark.dagster_name}_report",
-        deps=evaluations,
+        group_name=f"{benchmark.dagster_name}_report",
+        deps=[scope.key("evaluation", name) for scope, name in scopes.experiments],
         kinds={"html"},
         code_version="2",
         description="The whole benchmark as pages that a browser reads from disk: which method wins, where, at what "
@@ -30,7 +32,6 @@ def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
         from tta_pipeline.util.progress import log_reporter
 
         set_aside = metrics.publish_now(context.log)  # the report reads the database, so all results must be in it
-        benchmark = scope.benchmark
         report = write_report(store.locations, benchmark, reporter=log_reporter(context.log.info), set_aside=set_aside)
         context.log.info(f"report in {report.path}")
         if set_aside:
@@ -49,4 +50,4 @@ def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
             }
         )
 
-    return asset
+    yield asset

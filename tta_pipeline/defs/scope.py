@@ -2,11 +2,11 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
 from types import CodeType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import dagster as dg
 
@@ -111,38 +111,6 @@ class CellScope(Scope[Cell]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOutScope(CellScope):
-    """The cells on which hyperparameters are chosen, none of which is a cell of `CellScope`."""
-
-    @classmethod
-    def of(cls, benchmark: Benchmark) -> "HeldOutScope":
-        """Return the scope of *benchmark*, with the held-out cells added so that its source can open them."""
-        everything = (*benchmark.corruptions, *benchmark.held_out)
-        return cls(benchmark=benchmark.model_copy(update={"corruptions": everything}), shifts=benchmark.held_out)
-
-    shifts: tuple[str, ...]
-    """Held-out shifts."""
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        """Every held-out cell."""
-        return tuple(cell for cell in self.benchmark.cells if cell.corruption in self.shifts)
-
-    @property
-    def partitions(self) -> dg.MultiPartitionsDefinition:
-        """The grid of held-out cells."""
-        return cell_partitions(self.shifts, self.benchmark.severities)
-
-    def key(self, *parts: str) -> dg.AssetKey:
-        """Return the asset key `<benchmark>/held_out/<parts>`."""
-        return asset_key(self.benchmark, "held_out", *parts)
-
-    def group(self) -> str:
-        """Return the group `<benchmark>_held_out`: a run over a range of cells cannot have other partitions."""
-        return f"{self.benchmark.dagster_name}_held_out"
-
-
-@dataclass(frozen=True, kw_only=True)
 class SetScope(Scope[Cell]):
     """One set of images beside the cells, without partitions: the clean or the training images."""
 
@@ -243,33 +211,38 @@ def _key_of(benchmark_name: str, *parts: str) -> dg.AssetKey:
     return dg.AssetKey("/".join((benchmark_name, *parts)).split("/"))
 
 
-def _evaluated_scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:
-    """Yield the scopes of images that experiments evaluate: the cells, and the clean images if there are any."""
-    yield CellScope(benchmark=benchmark)
-    if benchmark.has_clean:
-        yield SetScope(benchmark=benchmark, cell=CLEAN)
+@dataclass(frozen=True, kw_only=True)
+class Scopes:
+    """A benchmark and the scopes of its assets: what each file of assets gets, to make its own of it."""
 
+    cells: CellScope
+    shard_sets: tuple[Scope[Cell], ...]
+    """The sets of images of which there are shards, the cells first."""
+    experiments: tuple[tuple[Scope[PartitionKey], str], ...]
+    """Each experiment in each scope that it has an asset for."""
 
-def shard_scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:
-    """Yield the scopes of images of which `shard_everything` makes shards."""
-    yield from _evaluated_scopes(benchmark)
-    if benchmark.has_train:
-        yield SetScope(benchmark=benchmark, cell=TRAIN)
+    @classmethod
+    def of(cls, benchmark: Benchmark, resource_prefix: str = "") -> Self:
+        """Return the scopes of *benchmark*; see `Scope` for *resource_prefix*."""
+        own: dict[str, Any] = {"benchmark": benchmark, "resource_prefix": resource_prefix}
+        cells = CellScope(**own)
+        evaluated = (cells, SetScope(**own, cell=CLEAN)) if benchmark.has_clean else (cells,)
+        experiments: list[tuple[Scope[PartitionKey], str]] = []
+        for name, experiment in benchmark.experiments.items():
+            if experiment.protocol.partitioned_by == "cell":
+                experiments += [(scope, name) for scope in evaluated]
+            else:
+                experiments.append((StreamScope(**own, experiment_name=name), name))
+        return cls(
+            cells=cells,
+            shard_sets=(*evaluated, SetScope(**own, cell=TRAIN)) if benchmark.has_train else evaluated,
+            experiments=tuple(experiments),
+        )
 
-
-def held_out_scopes(benchmark: Benchmark) -> Iterator[HeldOutScope]:
-    """Yield the scope of the held-out cells if something is tuned on them."""
-    if benchmark.tuning and benchmark.held_out:
-        yield HeldOutScope.of(benchmark)
-
-
-def experiment_scopes(benchmark: Benchmark) -> Iterator[tuple[Scope[PartitionKey], str]]:
-    """Yield each experiment in each scope that it has an asset for."""
-    for name, experiment in benchmark.experiments.items():
-        if experiment.protocol.partitioned_by == "cell":
-            yield from ((scope, name) for scope in _evaluated_scopes(benchmark))
-        else:
-            yield StreamScope(benchmark=benchmark, experiment_name=name), name
+    @property
+    def benchmark(self) -> Benchmark:
+        """The benchmark."""
+        return self.cells.benchmark
 
 
 def partition_of(key: PartitionKey) -> str | None:

@@ -9,7 +9,7 @@ import dagster as dg
 from tta_pipeline.defs.automation import out_of_date_condition
 from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, define_checks
 from tta_pipeline.defs.resources import MetricsStore, ShardStore
-from tta_pipeline.defs.scope import Scope
+from tta_pipeline.defs.scope import Scope, Scopes
 from tta_pipeline.defs.shard_set_reporting import record_shard_set
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
@@ -27,9 +27,14 @@ SOURCE_MATCHES = "source_count_equals_manifest"
 CLASSES_PRESENT = "every_class_present"
 
 
-def shard_manifest(scope: Scope[Cell]) -> dg.AssetsDefinition:
-    """Return the asset of the manifest."""
+def shard_manifest(scopes: Scopes) -> Iterator[dg.AssetsDefinition]:
+    """Yield the asset of each manifest, and its checks against shards, source and class map."""
+    for scope in scopes.shard_sets:
+        yield _asset(scope)
+        yield _checks(scope)
 
+
+def _asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
     @scope.asset(
         "shard_manifest",
         deps=[scope.key("tar_shards")],
@@ -51,8 +56,7 @@ def shard_manifest(scope: Scope[Cell]) -> dg.AssetsDefinition:
     return asset
 
 
-def shard_manifest_checks(scope: Scope[Cell]) -> dg.AssetChecksDefinition:
-    """Return the checks of the manifest against shards, source and class map."""
+def _checks(scope: Scope[Cell]) -> dg.AssetChecksDefinition:
     key = scope.key("shard_manifest")
     descriptions = {
         SHARDS_MATCH: "Every shard on disk is hashed again and equals the manifest in name, size and sha256; the "

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tta_pipeline.defs.reporting import PartitionReport, PartitionRun, picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
-from tta_pipeline.defs.scope import CellScope, SetScope
+from tta_pipeline.defs.scope import CellScope, Scopes, SetScope
 from tta_pipeline.domain.cells import CLEAN, TRAIN
 from tta_pipeline.util.plurals import count_of
 
@@ -34,8 +34,12 @@ class TrainingConfig(dg.Config):
     )
 
 
-def source_model(scope: CellScope, model: str) -> dg.AssetsDefinition:
-    """Return the asset of the trained source model *model*."""
+def source_model(scopes: Scopes) -> Iterator[dg.AssetsDefinition]:
+    """Yield the asset of each source model that the benchmark trains."""
+    return (_asset(scopes.cells, model) for model in scopes.benchmark.trained_models)
+
+
+def _asset(scope: CellScope, model: str) -> dg.AssetsDefinition:
     benchmark = scope.benchmark
     settings = benchmark.trained_models[model]
     train, clean = (SetScope(benchmark=benchmark, cell=cell) for cell in (TRAIN, CLEAN))

@@ -8,15 +8,15 @@ import dagster as dg
 from tta_pipeline.data.sources.kinds.digits import DigitsSource, generate_cell
 from tta_pipeline.defs.reporting import PartitionReport, PartitionRun
 from tta_pipeline.defs.resources import ShardStore
-from tta_pipeline.defs.scope import CellScope, Scope, SetScope
+from tta_pipeline.defs.scope import CellScope, Scope, Scopes, SetScope
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.plurals import count_of
 
 
-def source_split(scope: Scope[Cell]) -> dg.AssetsDefinition | dg.SourceAsset:
-    """Return the asset of the source images: materialized if generated here, observed if already on disk."""
-    return _generated_asset(scope) if scope.benchmark.is_drawn else _observed_asset(scope)
+def source_split(scopes: Scopes) -> Iterator[dg.AssetsDefinition | dg.SourceAsset]:
+    """Yield the assets of the source images: materialized if generated here, observed if already on disk."""
+    return map(_generated_asset if scopes.benchmark.is_drawn else _observed_asset, scopes.shard_sets)
 
 
 def _generated_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:

@@ -8,7 +8,7 @@ import dagster as dg
 
 from tta_pipeline.defs.reporting import PartitionReport, PartitionRun
 from tta_pipeline.defs.resources import ShardStore
-from tta_pipeline.defs.scope import Scope
+from tta_pipeline.defs.scope import Scope, Scopes
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.plurals import count_of
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tta_pipeline.util.processes import Workers
 
 
-def tar_shards(scope: Scope[Cell]) -> dg.AssetsDefinition:
-    """Return the asset of the shards: written here, or links to shards made by others."""
-    return _linked_asset(scope) if scope.benchmark.has_shards else _written_asset(scope)
+def tar_shards(scopes: Scopes) -> Iterator[dg.AssetsDefinition]:
+    """Yield the assets of the shards: written here, or links to shards made by others."""
+    return map(_linked_asset if scopes.benchmark.has_shards else _written_asset, scopes.shard_sets)
 
 
 def _written_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:

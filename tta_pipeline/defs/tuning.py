@@ -1,8 +1,9 @@
 """`<benchmark>/tuning/<experiment>`: hyperparameters chosen on held-out shifts, which the benchmark never reports."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import dagster as dg
 from pydantic import Field
@@ -15,7 +16,10 @@ from tta_pipeline.defs.in_process import materialize_in_process
 from tta_pipeline.defs.piece_runs import range_tags, run_config
 from tta_pipeline.defs.reporting import picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
-from tta_pipeline.defs.scope import CellScope, HeldOutScope, SetScope, asset_key
+from tta_pipeline.defs.scope import CellScope, Scopes, SetScope, asset_key, cell_partitions
+from tta_pipeline.defs.shard_manifest import shard_manifest
+from tta_pipeline.defs.source_split import source_split
+from tta_pipeline.defs.tar_shards import tar_shards
 from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.cluster.pieces import SHARD_SET_KINDS
@@ -48,8 +52,54 @@ class TuningConfig(dg.Config):
     )
 
 
-def tuning(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
-    """Return the asset of the hyperparameters chosen for *experiment_name*."""
+@dataclass(frozen=True, kw_only=True)
+class HeldOutScope(CellScope):
+    """The cells on which hyperparameters are chosen, none of which is a cell of `CellScope`."""
+
+    @classmethod
+    def of(cls, benchmark: Benchmark, resource_prefix: str = "") -> Self:
+        """Return the scope of *benchmark*, with the held-out cells added so that its source can open them."""
+        everything = (*benchmark.corruptions, *benchmark.held_out)
+        return cls(
+            benchmark=benchmark.model_copy(update={"corruptions": everything}),
+            shifts=benchmark.held_out,
+            resource_prefix=resource_prefix,
+        )
+
+    shifts: tuple[str, ...]
+    """Held-out shifts."""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every held-out cell."""
+        return tuple(cell for cell in self.benchmark.cells if cell.corruption in self.shifts)
+
+    @property
+    def partitions(self) -> dg.MultiPartitionsDefinition:
+        """The grid of held-out cells."""
+        return cell_partitions(self.shifts, self.benchmark.severities)
+
+    def key(self, *parts: str) -> dg.AssetKey:
+        """Return the asset key `<benchmark>/held_out/<parts>`."""
+        return asset_key(self.benchmark, "held_out", *parts)
+
+    def group(self) -> str:
+        """Return the group `<benchmark>_held_out`: a run over a range of cells cannot have other partitions."""
+        return f"{self.benchmark.dagster_name}_held_out"
+
+
+def tuning(scopes: Scopes) -> Iterator[dg.AssetsDefinition | dg.SourceAsset]:
+    """Yield the assets of the hyperparameters chosen for each experiment, and of the shards on which they are."""
+    benchmark = scopes.benchmark
+    if not (benchmark.tuning and benchmark.held_out):
+        return
+    held_out = replace(scopes, shard_sets=(HeldOutScope.of(benchmark, scopes.cells.resource_prefix),))
+    for shards in (source_split, tar_shards, shard_manifest):
+        yield from shards(held_out)
+    yield from (_asset(scopes.cells, name) for name in benchmark.tuning if name in benchmark.experiments)
+
+
+def _asset(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
     benchmark, criterion = scope.benchmark, scope.benchmark.tuning[experiment_name].criterion
 
     @scope.asset(
