@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +31,10 @@ from tta_pipeline.domain.cells import Cell, PartitionKey, parse_key
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.domain.streams import StreamPlan
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.work.pieces import Piece
+from tta_pipeline.evaluation.work.planner import Planner
 from tta_pipeline.extras.cluster.overview import Overview
-from tta_pipeline.extras.cluster.pieces import Piece
-from tta_pipeline.extras.cluster.planner import Planner
 from tta_pipeline.extras.cluster.submission import Condition, State, Submission
-from tta_pipeline.extras.training.training_on_disk import is_model_trained
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.evaluation_record import Evaluation
@@ -167,10 +165,11 @@ def run(benchmark: Benchmark, locations: Locations, row: Evaluation, *, num_work
             locations=locations,
             experiments=tuple(benchmark.experiments),
             unfinished_keys=_unfinished_keys,
-            is_trained=partial(is_model_trained, benchmark, locations),
         )
         pieces = [
-            each for each in planner.plan_pieces(by="stream", num_devices=num_workers) if each.stage == "evaluations"
+            each
+            for each in planner.plan_pieces(tuple(planner.find_unfinished()), by="stream", num_devices=num_workers)
+            if each.stage == "evaluations"
         ]
         planned_s.append(f"{time.monotonic() - before:.1f} ({time.process_time() - cpu_before:.1f} CPU)")
         if not pieces:

@@ -14,7 +14,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -23,11 +22,10 @@ from rich.table import Table
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.extras.cluster.pieces import STAGES, Piece
-from tta_pipeline.extras.cluster.planner import Planner
+from tta_pipeline.evaluation.work.pieces import STAGES, Piece
+from tta_pipeline.evaluation.work.planner import Planner
+from tta_pipeline.evaluation.work.unfinished import FingerprintComparison
 from tta_pipeline.extras.cluster.submission import Submission
-from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
-from tta_pipeline.extras.training.training_on_disk import is_model_trained
 
 NAME = "workers"
 _BENCHMARK = """
@@ -114,9 +112,8 @@ def _plan_unfinished(locations: Locations) -> tuple[Piece, ...]:
     planner = Planner(
         benchmark=benchmark, locations=locations, experiments=tuple(benchmark.experiments),
         unfinished_keys=FingerprintComparison(device="cpu").unfinished_keys,
-        is_trained=partial(is_model_trained, benchmark, locations),
     )  # fmt: skip
-    return planner.plan_pieces(by="corruption", num_devices=2)
+    return planner.plan_pieces(tuple(planner.find_unfinished()), by="corruption", num_devices=2)
 
 
 if __name__ == "__main__":

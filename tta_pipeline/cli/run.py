@@ -20,7 +20,7 @@ from tta_pipeline.util.short_lists import abbreviate_list
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.benchmark import Benchmark
     from tta_pipeline.benchmarks.load_files import LoadedBenchmarks
-    from tta_pipeline.extras.cluster.pieces import Piece
+    from tta_pipeline.evaluation.work.pieces import Piece
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ def _run_one(
     """Evaluate what is unfinished of one benchmark, and return whether nothing was left out."""
     from tta_pipeline.benchmarks.stream_plans import partition_keys
     from tta_pipeline.evaluation.device.devices import find_devices
-    from tta_pipeline.extras.cluster.pieces import join_pieces
+    from tta_pipeline.evaluation.work.pieces import join_pieces
     from tta_pipeline.extras.doctor import find_missing_source
     from tta_pipeline.models.own_transforms import find_other_transforms
     from tta_pipeline.results.database.publication import publish_metrics
@@ -156,7 +156,9 @@ def _run_one(
         say(f"note: {other}")
     publish_metrics(locations)  # the planner reads measured times from the database
     planner = make_planner(benchmark, locations, chosen, device=compute["device"], is_chosen=selection.has, force=force)
-    pieces = join_pieces(benchmark, planner.plan_pieces(by="corruption", num_devices=1))
+    pieces = join_pieces(
+        benchmark, planner.plan_pieces(tuple(planner.find_unfinished()), by="corruption", num_devices=1)
+    )
     makes_shards = any(piece.stage in ("sets", "shards") for piece in pieces)
     if makes_shards and (missing := find_missing_source(benchmark)):
         exit_with_error(f"{benchmark.name}: {missing}; put it there, or correct the benchmark file")
@@ -216,8 +218,7 @@ def _materialize(
         return
     from tta_pipeline.definitions import defs
     from tta_pipeline.defs.history import open_history
-    from tta_pipeline.defs.in_process import was_interrupted
-    from tta_pipeline.defs.piece_runs import materialize_piece, run_config
+    from tta_pipeline.defs.in_process import materialize_piece, run_config, was_interrupted
 
     config, num_failed = run_config(compute, publishes=True), 0
     with open_history(locations) as instance:

@@ -23,9 +23,9 @@ from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.benchmark import Benchmark
+    from tta_pipeline.evaluation.work.pieces import Cut, Piece
     from tta_pipeline.extras.cluster.engine import Engine
     from tta_pipeline.extras.cluster.overview import Overview
-    from tta_pipeline.extras.cluster.pieces import Cut, Piece
     from tta_pipeline.extras.cluster.submission import Submission
 
 _FinishedPlaces = Mapping["Piece", frozenset[tuple[str, str]]]
@@ -197,12 +197,13 @@ class _Submitter:
 
     def plan(self, experiments: tuple[str, ...], *, by: "Cut", device: str) -> "tuple[Piece, ...]":
         """Return the pieces to submit, and print the plan."""
+        from tta_pipeline.extras.cluster.under_way import plan_beside
         from tta_pipeline.results.database.publication import publish_metrics
 
         publish_metrics(self.locations)  # the planner reads measured times from the database
         busy = tuple(self._find_active())
         planner = make_planner(self.benchmark, self.locations, experiments, device=device)
-        pieces = planner.plan_pieces(by=by, num_devices=self.max_running, without=busy)
+        pieces = plan_beside(planner, busy, by=by, num_devices=self.max_running)
         if busy:
             say(f"{len(busy):,} pieces of {self.benchmark.name} run or wait already")
         if not pieces:
@@ -301,10 +302,11 @@ class _Submitter:
         """Return the places that are finished although their piece ended without being done."""
         if not overview.unsuccessful:
             return {}
+        from tta_pipeline.extras.cluster.under_way import finished_places
 
         device = str(overview.submission.compute.get("device", "auto"))
         planner = make_planner(self.benchmark, self.locations, tuple(self.benchmark.experiments), device=device)
-        return planner.finished_places(overview.unsuccessful)
+        return finished_places(planner, overview.unsuccessful)
 
     def _sync_results(self, overview: "Overview", finished: "_FinishedPlaces | None" = None) -> None:
         """Update the database from the results, and add to Dagster's history what no run has reported there.

@@ -1,9 +1,13 @@
-"""Materialize assets in this process, without the daemon."""
+"""Materialize assets in this process, without the daemon; and what a run of some of them is told."""
 
 from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.defs.run_tags import RANGE_END, RANGE_START
+from tta_pipeline.defs.scope import asset_key
+from tta_pipeline.evaluation.work.pieces import Piece
 from tta_pipeline.util.json_values import JsonObject
 
 
@@ -23,9 +27,56 @@ def materialize_in_process(
     )
 
 
+def materialize_piece(
+    definitions: dg.Definitions,
+    benchmark: Benchmark,
+    piece: Piece,
+    *,
+    instance: dg.DagsterInstance,
+    run_config: JsonObject,
+    force: bool = False,
+) -> dg.ExecuteInProcessResult:
+    """Materialize *piece* in this process, with its run in the history of *instance*.
+
+    With *force*, finished cells are evaluated again.
+    """
+    keys = asset_keys(benchmark, piece)
+    forced = {key.to_python_identifier(): {"config": {"force": True}} for key in keys} if force else {}
+    return materialize_in_process(
+        definitions,
+        keys,
+        instance=instance,
+        run_config={**run_config, "ops": forced} if piece.stage == "evaluations" else run_config,
+        tags=range_tags(piece.keys),
+    )
+
+
 def was_interrupted(result: dg.ExecuteInProcessResult) -> bool:
     """Return whether SIGTERM or SIGINT ended the run: Dagster makes an error of them."""
     errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
     return any(
         error is not None and dg.DagsterExecutionInterruptedError.__name__ in error.to_string() for error in errors
     )
+
+
+def asset_keys(benchmark: Benchmark, piece: Piece) -> list[dg.AssetKey]:
+    """Return the keys of the assets of *piece*."""
+    return [asset_key(benchmark, asset) for asset in piece.assets]
+
+
+def range_tags(keys: Sequence[str]) -> Mapping[str, str]:
+    """Return the run tags with the partition range from the first to the last of *keys*; empty if there are none."""
+    return {RANGE_START: keys[0], RANGE_END: keys[-1]} if keys else {}
+
+
+def run_config(compute: JsonObject, *, publishes: bool) -> JsonObject:
+    """Return the configuration of a run with the settings *compute*.
+
+    Args:
+        compute: Settings of the resource of this name.
+        publishes: Whether the run publishes results to the database.
+    """
+    return {
+        "resources": {"metrics": {"config": {"publishes": publishes}}, "compute": {"config": dict(compute)}},
+        "loggers": {"console": {}},
+    }

@@ -14,6 +14,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.stream_plans import stream_keys
 from tta_pipeline.defs.scope import Scopes, StreamScope, asset_key
 from tta_pipeline.domain.cells import WHOLE, StreamKey
+from tta_pipeline.evaluation.work.pieces import assets_of_shards
 
 if TYPE_CHECKING:
     from tta_pipeline.defs.private_dagster import AssetGraph, UnresolvedAssetJobDefinition
@@ -72,8 +73,7 @@ def _job(benchmark: Benchmark, name: str, keys: list[dg.AssetKey], description: 
 
 def _shard_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
     # Images already on disk are an observable source, which a run that materializes cannot include.
-    names = (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
-    return [scope.key(name) for scope in Scopes.of(benchmark).shard_sets for name in names]
+    return [scope.key(name) for scope in Scopes.of(benchmark).shard_sets for name in assets_of_shards(benchmark)]
 
 
 def _evaluation_keys(benchmark: Benchmark) -> list[dg.AssetKey]:

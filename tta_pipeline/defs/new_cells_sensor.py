@@ -7,7 +7,7 @@ import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.cell_ranges import cell_ranges
-from tta_pipeline.defs.piece_runs import range_tags
+from tta_pipeline.defs.in_process import range_tags
 from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.scope import CellScope
 from tta_pipeline.domain.locations import Locations

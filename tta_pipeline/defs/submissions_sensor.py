@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.defs.piece_runs import asset_keys, range_tags, submitted_config
+from tta_pipeline.defs.in_process import asset_keys, range_tags
+from tta_pipeline.defs.piece_runs import submitted_config
 from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.resources.queued_runs import (
     PIECE_TAG,
@@ -20,8 +21,8 @@ from tta_pipeline.defs.resources.queued_runs import (
 from tta_pipeline.defs.run_tags import MAX_RETRIES, RETRY_ON_FAILURE
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import SubmissionError
+from tta_pipeline.evaluation.work.pieces import STAGES
 from tta_pipeline.extras.cluster.engine import NUM_TRIES
-from tta_pipeline.extras.cluster.pieces import STAGES
 from tta_pipeline.extras.cluster.submission import Submission, find_open_folders
 from tta_pipeline.util.plurals import count_of
 

@@ -17,7 +17,8 @@ from tta_pipeline.domain.cells import Cell, parse_key
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, PartitionKeyError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.extras.cluster.pieces import SHARD_SET_KINDS, AssetName, Piece
+from tta_pipeline.evaluation.work.pieces import Piece
+from tta_pipeline.extras.cluster.under_way import SHARD_SET_KINDS, AssetName
 from tta_pipeline.results.evaluation_record import SHOWN_OF_SEGMENT, mean_error
 from tta_pipeline.shards.expected_shard_set import expected_for_cell
 from tta_pipeline.util.files import hash_file

@@ -12,8 +12,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.cell_ranges import cell_ranges
 from tta_pipeline.benchmarks.tuning_settings import MOST_TRIALS
 from tta_pipeline.defs.history import open_history
-from tta_pipeline.defs.in_process import materialize_in_process
-from tta_pipeline.defs.piece_runs import range_tags, run_config
+from tta_pipeline.defs.in_process import materialize_in_process, range_tags, run_config
 from tta_pipeline.defs.reporting import picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.scope import CellScope, Scopes, SetScope, asset_key, cell_partitions
@@ -22,7 +21,7 @@ from tta_pipeline.defs.source_split import source_split
 from tta_pipeline.defs.tar_shards import tar_shards
 from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.extras.cluster.pieces import SHARD_SET_KINDS
+from tta_pipeline.evaluation.work.pieces import assets_of_shards
 from tta_pipeline.results.tuning_criteria import CriterionName
 from tta_pipeline.util.files import write_atomically
 from tta_pipeline.util.short_lists import abbreviate_list
@@ -176,7 +175,6 @@ def materialize_missing_shards(
     tell: Callable[[str], None],
 ) -> bool:
     """Materialize the shards of *cells*, reported or held out, in this process; return whether all runs succeeded."""
-    kinds = SHARD_SET_KINDS if benchmark.is_drawn else SHARD_SET_KINDS[1:]
     with open_history(locations) as instance:
         for scope in (CellScope(benchmark=benchmark), HeldOutScope.of(benchmark)):
             own = {cell for cell in cells if cell in scope.cells}
@@ -185,7 +183,7 @@ def materialize_missing_shards(
                 tell(f"shards of {abbreviate_list(names)} are made first")
                 result = materialize_in_process(
                     definitions,
-                    [scope.key(kind) for kind in kinds],
+                    [scope.key(name) for name in assets_of_shards(benchmark)],
                     instance=instance,
                     run_config=run_config({}, publishes=False),
                     tags=range_tags(names),

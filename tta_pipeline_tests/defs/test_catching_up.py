@@ -12,7 +12,7 @@ from tta_pipeline.definitions import build_definitions
 from tta_pipeline.defs.evaluation import _stream_metadata
 from tta_pipeline.defs.sync_history import _evaluation_output, covered_places, sync_history
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.extras.cluster.pieces import Piece
+from tta_pipeline.evaluation.work.pieces import Piece
 from tta_pipeline_tests.conftest import SMALL_CELLS, Project
 from tta_pipeline_tests.evaluation.small import SEVERITY_5, evaluated, results_of
 from tta_pipeline_tests.results.database.made import evaluation_of

@@ -1,28 +1,16 @@
 """The progress of a submission: counts by stage, the expected time left, and failures."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Self
 
-from tta_pipeline.extras.cluster.pieces import ON_A_DEVICE, STAGES, Piece
+from tta_pipeline.evaluation.work.pieces import ON_A_DEVICE, STAGES, Piece
 from tta_pipeline.extras.cluster.submission import ACTIVE, Condition, State, Submission
 
-PLAN_COLUMNS = ("stage", "pieces", "devices_each", "hours", "hours_at_once")
 STATUS_COLUMNS = ("stage", "pieces", "waiting", "running", "done", "failed", "cancelled", "lost")
 _CONDITIONS: tuple[Condition, ...] = ("waiting", "running", "done", "failed", "cancelled", "lost")
-
-
-def plan_rows(pieces: Sequence[Piece], num_devices: int) -> Iterator[tuple[str, int, int, float | None, float | None]]:
-    """Yield `PLAN_COLUMNS` of each stage: total hours, and hours with *num_devices* at a time; None if not known."""
-    for stage in STAGES:
-        of_stage = [piece for piece in pieces if piece.stage == stage]
-        known = [piece.expected_s for piece in of_stage if piece.expected_s is not None]
-        if of_stage:
-            hours = sum(known) / 3600 if len(known) == len(of_stage) else None
-            at_once = max(hours / num_devices, max(known) / 3600) if hours is not None else None
-            yield stage, len(of_stage), int(stage in ON_A_DEVICE), hours, at_once
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from tta_pipeline.errors import BenchmarkFileError, SubmissionError
+from tta_pipeline.evaluation.work.pieces import ON_A_DEVICE, STAGES, Stage
 from tta_pipeline.extras.cluster.engine import NUM_TRIES
-from tta_pipeline.extras.cluster.pieces import ON_A_DEVICE, STAGES, Stage
 from tta_pipeline.extras.cluster.submission import Condition, State, Submission
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import write_atomically

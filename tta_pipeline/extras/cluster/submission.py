@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import SubmissionError
-from tta_pipeline.extras.cluster.pieces import Piece
+from tta_pipeline.evaluation.work.pieces import Piece
 from tta_pipeline.results.result_files import utc_now
 from tta_pipeline.util.files import write_atomically, write_once
 from tta_pipeline.util.json_values import JsonObject

@@ -8,12 +8,11 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.domain.cells import TRAIN, Cell
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.errors import EvaluationError, ManifestError, RecordError
+from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.models.trained_models import SourceModelFacts, read_source_model_facts, training_fingerprint
 from tta_pipeline.results.names import find_results
 from tta_pipeline.results.result_files import read_result
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
-from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.shard_set import ShardSet
 
 TRAININGS = "trainings"
@@ -62,20 +61,6 @@ class TrainingOnDisk:
         """
         return self._find_finished(self.shard_set(TRAIN))
 
-    def is_trained(self) -> bool:
-        """Return whether the model can be evaluated: trained as the benchmark file says, as far as that can be told.
-
-        Without the training shards there is nothing to compare it with, and it is evaluated as it is; see
-        `load_benchmark_model`.
-        """
-        shards = self.locations.shards(self.benchmark.name, TRAIN)
-        if not (shards / MANIFEST_FILE).exists():
-            return self.path.exists()
-        try:
-            return self.find_finished() is not None
-        except ManifestError:
-            return False
-
     def is_recorded(self, facts: SourceModelFacts) -> bool:
         """Return whether there is a result of this training that describes the weights of *facts*."""
         for path in find_results(self.locations.results(self.benchmark.name) / TRAININGS, facts.fingerprint):
@@ -99,9 +84,3 @@ class TrainingOnDisk:
     def fingerprint(self, shard_set: ShardSet) -> str:
         """Return the hash of everything that determines the weights, if *shard_set* has the training images."""
         return training_fingerprint(self.settings, shard_set.manifest, image_size=self.benchmark.image_size)
-
-
-def is_model_trained(benchmark: Benchmark, locations: Locations, model: str) -> bool:
-    """Return whether *benchmark* trains *model*, and has; see `SourceTraining.is_trained`."""
-    is_ours = model in benchmark.trained_models
-    return is_ours and TrainingOnDisk(benchmark=benchmark, model=model, locations=locations).is_trained()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.domain.cells import CLEAN, WHOLE, StreamKey, grid_of_cells
 from tta_pipeline.domain.locations import EMBEDDED_BENCHMARKS
-from tta_pipeline.extras.cluster.pieces import Cut, Piece, Work, evaluation_pieces, join_pieces
+from tta_pipeline.evaluation.work.pieces import Cut, Piece, Work, evaluation_pieces, join_pieces
 
 BENCHMARK = load_benchmark(EMBEDDED_BENCHMARKS / "digits_c.yaml")
 SEVERITIES = (5, 1, 3)

@@ -13,10 +13,10 @@ from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.extras.cluster.costs import Costs
-from tta_pipeline.extras.cluster.pieces import STAGES, Piece
-from tta_pipeline.extras.cluster.planner import Planner
-from tta_pipeline.extras.cluster.unfinished import FingerprintComparison
+from tta_pipeline.evaluation.work.costs import Costs
+from tta_pipeline.evaluation.work.pieces import STAGES, Piece
+from tta_pipeline.evaluation.work.planner import Planner
+from tta_pipeline.evaluation.work.unfinished import FingerprintComparison
 from tta_pipeline.extras.training.training_on_disk import is_model_trained
 from tta_pipeline.methods import METHODS
 from tta_pipeline.shards.shard_set import ShardSet
@@ -304,7 +304,7 @@ def test_a_measured_time_is_divided_by_the_passes_of_its_method(finished, monkey
     pass_s = {}
     for passes in (1, 4):
         of_passes = {name: replace(entry, passes=passes) for name, entry in METHODS.items()}
-        monkeypatch.setattr("tta_pipeline.extras.cluster.costs.METHODS", of_passes)
+        monkeypatch.setattr("tta_pipeline.evaluation.work.costs.METHODS", of_passes)
         pass_s[passes] = Costs.from_database(benchmark, finished).of_models["cnn"]
 
     assert pass_s[1] == pytest.approx(4 * pass_s[4])

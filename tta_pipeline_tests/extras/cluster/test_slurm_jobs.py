@@ -11,7 +11,7 @@ import pytest
 from tta_pipeline.cli import piece as program
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import SubmissionError
-from tta_pipeline.extras.cluster.pieces import Piece
+from tta_pipeline.evaluation.work.pieces import Piece
 from tta_pipeline.extras.cluster.slurm import Slurm, SlurmConfig, _condition, _distribute, read_slurm_config
 from tta_pipeline.extras.cluster.submission import Submission, find_open_submissions, find_submission
 

@@ -17,7 +17,7 @@ from tta_pipeline.definitions import build_definitions
 from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.resources.queued_runs import PIECE_TAG, SUBMISSION_TAG, QueuedRuns
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.extras.cluster.pieces import Piece
+from tta_pipeline.evaluation.work.pieces import Piece
 from tta_pipeline.extras.cluster.submission import Submission
 from tta_pipeline_tests.conftest import SMALL, Project, new_project
 

@@ -16,7 +16,7 @@ from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatu
 from tta_pipeline.defs.resources.queued_runs import SENSOR
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import SubmissionError
-from tta_pipeline.extras.cluster.pieces import Piece
+from tta_pipeline.evaluation.work.pieces import Piece
 from tta_pipeline.extras.cluster.submission import Submission, find_open_submissions, find_submission
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
 from tta_pipeline_tests.extras.cluster.submitting import FEW, ROOT, SubmittingProject

@@ -2,14 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.cell_ranges import cell_ranges
-from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
+from tta_pipeline.domain.cells import Cell
 
 Stage = Literal["sets", "shards", "training", "evaluations", "report"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -74,27 +73,9 @@ def _join_ranges(benchmark: Benchmark, cells: Mapping[str, Cell], pieces: Sequen
         yield replace(pieces[0], keys=tuple(cell.key for cell in own), expected_s=expected_s)
 
 
-SHARD_SET_KINDS = ("source_split", "tar_shards", "shard_manifest")
-"""Kinds of assets that produce a folder of shards with its manifest."""
-
-
-class AssetName(NamedTuple):
-    """The parts of an asset key, without the benchmark's prefix."""
-
-    kind: str
-    """Kind of the asset, such as `evaluation` or `shard_manifest`."""
-    of: str
-    """Experiment or model that the key names; empty: none."""
-    beside: Cell | None
-    """The clean or the training set, if the asset belongs to one; None: it belongs to the partitions of its run."""
-
-    @classmethod
-    def parse(cls, asset: str) -> "AssetName":
-        """Parse the asset key *asset*."""
-        folder, _, rest = asset.partition("/")
-        beside = {cell.corruption: cell for cell in (CLEAN, TRAIN)}.get(folder)
-        kind, _, of = (rest if beside else asset).partition("/")
-        return cls(kind=kind, of=of, beside=beside)
+def assets_of_shards(benchmark: Benchmark) -> tuple[str, ...]:
+    """Return the assets that make the shards of a cell, in their order; images that are there are not made."""
+    return (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,7 +108,6 @@ def evaluation_pieces(
     num_devices: int,
     severities: Sequence[int],
     is_timed: bool,
-    busy: AbstractSet[tuple[str, str]] = frozenset(),
 ) -> tuple[Piece, ...]:
     """Group *work* into pieces, the longest first.
 
@@ -140,24 +120,21 @@ def evaluation_pieces(
         num_devices: Number of pieces that run at the same time.
         severities: Severities of the benchmark in its order, which is also the order of the partitions.
         is_timed: Whether the expected times are seconds.
-        busy: Places that run or wait already. The range of a piece must not span them: where an experiment has a busy
-            cell of a corruption, its other cells of that corruption become separate pieces.
     """
     share_s = sum(each.expected_s for each in work) / (num_devices * _PIECES_PER_DEVICE)
     limit_s = 0.0 if by == "stream" else share_s
-    groups = [together for group in _group_work(work, by, busy) for together in _fill_pieces(group, limit_s)]
+    groups = [together for group in _group_work(work, by) for together in _fill_pieces(group, limit_s)]
     groups.sort(key=lambda group: -sum(each.expected_s for each in group))
     return tuple(_make_piece(group, severities, is_timed=is_timed) for group in groups)
 
 
-def _group_work(work: Iterable[Work], by: Cut, busy: AbstractSet[tuple[str, str]]) -> Iterator[list[list[Work]]]:
+def _group_work(work: Iterable[Work], by: Cut) -> Iterator[list[list[Work]]]:
     """Yield the work that may form one piece, as a list for each experiment; these lists are not cut further."""
-    cut_up = {(asset, key.partition("|")[0]) for asset, key in busy}
     groups: Mapping[tuple[str, ...], dict[str, list[Work]]] = defaultdict(lambda: defaultdict(list))
     for each in work:
         if not each.corruption:
             where: tuple[str, ...] = ("stream", each.experiment, each.key)
-        elif by == "corruption" and each.is_partition and (each.asset, each.corruption) not in cut_up:
+        elif by == "corruption" and each.is_partition:
             where = (each.corruption,)
         else:
             where = (each.corruption, each.key)
