@@ -23,6 +23,8 @@ from tta_pipeline.util.validation_errors import mistakes
 from tta_pipeline.util.yaml_document import read_document
 
 ENDING = ".yaml"
+FIRST_FILE = EMBEDDED_BENCHMARKS / "templates" / "first.yaml"
+"""The benchmark file of a new project."""
 UNEXPECTED_ERROR = "an error that nobody expected"
 """Words for an error of an unexpected type, from a user's own code or a bug of this project."""
 

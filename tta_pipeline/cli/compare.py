@@ -132,7 +132,7 @@ def _pair_cells(
     If *needs_one*, no choice among benchmarks is made for the user: what is not evaluated or faulty would be left out.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
-    from tta_pipeline.extras.reproduction.published import added_experiments
+    from tta_pipeline.evaluation.published import added_experiments
     from tta_pipeline.util.progress import log_reporter
 
     loaded = load_all_benchmarks(locations)
@@ -182,7 +182,7 @@ def _common_cells(benchmark: "Benchmark", names: tuple[str, str], locations: Loc
 def _results_of(benchmark: "Benchmark", name: str, locations: Locations) -> "Evaluated":
     """Return the experiment *name* with its results: one's own, or `<source>:<experiment>` of others."""
     from tta_pipeline.evaluation.experiment_results import ExperimentResults
-    from tta_pipeline.extras.reproduction.published import read_added
+    from tta_pipeline.evaluation.published import read_added
 
     if ":" in name:
         return read_added(locations, benchmark.name, name)

@@ -45,8 +45,8 @@ def publish_results(
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.domain.locations import Locations
+    from tta_pipeline.evaluation.published import PublishedExperiment
     from tta_pipeline.extras.reproduction.publication import collect_experiment, write_publication
-    from tta_pipeline.extras.reproduction.published import PublishedExperiment
     from tta_pipeline.util.short_lists import abbreviate_list
 
     locations = Locations.from_environment()

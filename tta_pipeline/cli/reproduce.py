@@ -43,7 +43,7 @@ def reproduce(
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.domain.locations import Locations
     from tta_pipeline.errors import EvaluationError
-    from tta_pipeline.extras.reproduction.published import BENCHMARK_FILE, find_experiment
+    from tta_pipeline.evaluation.published import BENCHMARK_FILE, find_experiment
     from tta_pipeline.extras.reproduction.repetition import repeat
     from tta_pipeline.report.tables import Table
     from tta_pipeline.util.files import scratch_folder

@@ -129,10 +129,10 @@ def _run_one(
     dry_run: bool,
 ) -> bool:
     """Evaluate what is unfinished of one benchmark, and return whether nothing was left out."""
+    from tta_pipeline.benchmarks.named_paths import find_missing_source
     from tta_pipeline.benchmarks.stream_plans import partition_keys
     from tta_pipeline.evaluation.device.devices import find_devices
     from tta_pipeline.evaluation.work.pieces import join_pieces
-    from tta_pipeline.extras.doctor import find_missing_source
     from tta_pipeline.models.own_transforms import find_other_transforms
     from tta_pipeline.results.database.publication import publish_metrics
 
@@ -192,11 +192,11 @@ def _find_untuned(
 
     What cannot run, such as missing weights, ends the command, and so do these experiments if they are asked for.
     """
-    from tta_pipeline.extras.doctor import find_refusals
+    from tta_pipeline.evaluation.refusals import find_refusals
 
     untuned = {}
     for refused in find_refusals(benchmark, locations, chosen):
-        if refused.mark == "fault" or is_asked_for:
+        if not refused.is_untuned or is_asked_for:
             exit_with_error(f"{refused.subject}: {refused.found}; or choose other experiments by --experiment")
         untuned[refused.subject.removeprefix(f"{benchmark.name}/")] = f"{refused.subject}: {refused.found}"
     return untuned

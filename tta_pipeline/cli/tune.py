@@ -81,9 +81,9 @@ def tune(
 
 def _make_missing_shards(search: "Search") -> None:
     """Make the shards that trials need and that do not exist, as `run` does for reported cells."""
+    from tta_pipeline.benchmarks.named_paths import find_missing_source
     from tta_pipeline.definitions import defs
     from tta_pipeline.defs.tuning import materialize_missing_shards
-    from tta_pipeline.extras.doctor import find_missing_source
     from tta_pipeline.extras.tuning.held_out import find_without_shards
 
     missing = find_without_shards(search.benchmark, search.cells, search.locations)

@@ -2,7 +2,6 @@
 
 import os
 import textwrap
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,7 +11,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.load_files import LoadedBenchmarks, validate_content
+from tta_pipeline.benchmarks.load_files import FIRST_FILE, LoadedBenchmarks, validate_content
 from tta_pipeline.defs.benchmark_assets import RESOURCE_PREFIX, asset_definitions
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.source_code import import_from_here
@@ -54,7 +53,7 @@ class FirstBenchmark(dg.Scaffolder[BaseModel]):
 
             scaffold_component(request)
             return
-        first = (files("tta_pipeline.extras.new_project") / "files" / "first.yaml").read_text("utf-8")
+        first = FIRST_FILE.read_text("utf-8")
         fields = "".join(line for line in first.splitlines(keepends=True) if not line.startswith("#"))
         text = f"type: {request.type_name}\n\nattributes:\n{textwrap.indent(fields, '  ')}"
         with (request.target_path if request.append else request.target_path / "defs.yaml").open("a") as file:

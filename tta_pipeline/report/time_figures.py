@@ -1,16 +1,12 @@
 """Charts of time: shares of the stages, throughput from run to run, and the speed of each loader."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from tta_pipeline.report.figure_style import MARKERS, WIDTH_IN, hide_frame, pick_colours
 from tta_pipeline.report.tables import Table
-
-if TYPE_CHECKING:
-    from tta_pipeline.extras.loader_bench.measure import LoaderRow
 
 _STAGES = {
     "staging_s": "stage shards",
@@ -115,16 +111,15 @@ def loader_comparison_bars(comparison: Table) -> Figure:
     return figure
 
 
-def loader_bars(rows: Sequence["LoaderRow"]) -> Figure:
-    """Return a bar chart of the speed of each loader, with the range of its repeats."""
-    figure = Figure(figsize=(7, 1 + 0.4 * len(rows)), layout="constrained")
+def speed_bars(images_per_s: Mapping[str, tuple[float, float, float]]) -> Figure:
+    """Return a bar chart of speeds: of each name the lowest, the median and the highest of its repeats."""
+    figure = Figure(figsize=(7, 1 + 0.4 * len(images_per_s)), layout="constrained")
     axis = figure.subplots()
-    speeds = np.array([row.images_per_s for row in rows])
-    ranges = [[row.images_per_s_min for row in rows], [row.images_per_s_max for row in rows]]
-    names = [f"{row.loader}, {row.num_threads} threads, {row.output}" for row in rows]
-    bars = axis.barh(names, speeds, xerr=np.abs(np.array(ranges) - speeds), color=pick_colours(1)[0])
+    lowest, speeds, highest = np.array(list(images_per_s.values())).T
+    ranges = [speeds - lowest, highest - speeds]
+    bars = axis.barh(list(images_per_s), speeds, xerr=ranges, color=pick_colours(1)[0])
     axis.bar_label(bars, [f"{speed:,.0f}" for speed in speeds], padding=4)
-    axis.set_xlim(0, 1.15 * max(ranges[1]))
+    axis.set_xlim(0, 1.15 * highest.max())
     axis.invert_yaxis()
     axis.set_xlabel("images/s, median and range")
     hide_frame(axis)

@@ -1,20 +1,18 @@
 """Checks of benchmark files and of the files that they name."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import ENDING, LoadedBenchmarks, load_all_benchmarks
-from tta_pipeline.data.labels.label_files import is_shipped_list
+from tta_pipeline.benchmarks.named_paths import missing_paths, named_paths
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import DataRootError
+from tta_pipeline.evaluation.refusals import find_refusals
 from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
 from tta_pipeline.extras.doctor.machine_checks import is_installed
-from tta_pipeline.extras.doctor.refusals import find_refusals
 from tta_pipeline.shards.uneven_cells import find_uneven_cells
-from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import advice
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.short_lists import abbreviate_list
@@ -80,7 +78,7 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
     experiments = count_of(len(benchmark.experiments), "experiment")
     state = f"{count_of(num_cells, 'cell')}, {num_sharded} of them sharded, {experiments}"
     is_well = True
-    for field, path in _missing_paths(benchmark):
+    for field, path in missing_paths(benchmark):
         is_well = False
         found = f"{field} is {path.absolute()}, which does not exist"
         if field.startswith("source.") and num_sharded == num_cells:
@@ -93,15 +91,16 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
             is_well = False
             found = f"it has models of kind {kind}, for which {package} is not installed"
             yield fault(name, found, f"pip install 'tta_pipeline[{extra}]'")
-    missing = {path for field, path in _paths(benchmark, "") if field.startswith("models.") and not path.exists()}
+    missing = {path for field, path in named_paths(benchmark) if field.startswith("models.") and not path.exists()}
     named = [
         name
         for name, spec in benchmark.experiments.items()
-        if missing.isdisjoint(path for _, path in _paths(benchmark.models[spec.model], ""))  # reported above
+        if missing.isdisjoint(path for _, path in named_paths(benchmark.models[spec.model]))  # reported above
     ]
-    for finding in find_refusals(benchmark, locations, named):
+    for refused in find_refusals(benchmark, locations, named):
         is_well = False
-        yield finding
+        fails = f"until then {'its experiments fail' if refused.is_of_model else 'this experiment fails'}"
+        yield (note if refused.is_untuned else fault)(refused.subject, refused.found, fails)
     for other in find_other_transforms(benchmark, (benchmark.experiments[each].model for each in named)):
         yield note(f"{name}/{other.model}", other.found, other.advice)
     absent = [key for key, path in _source_of_cells(benchmark) if not path.exists()]
@@ -115,32 +114,6 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
         yield note(name, f"{state}; a fault leaves others out", "see the lines of its experiments")
     elif is_well:
         yield ok(name, state)
-
-
-def find_missing_source(benchmark: Benchmark) -> str:
-    """Return which path of the source, which is needed to make shards, does not exist; empty: all exist."""
-    missing = (each for each in _missing_paths(benchmark) if each[0].startswith("source."))
-    return next((f"{field} is {path.absolute()}, which does not exist" for field, path in missing), "")
-
-
-def _missing_paths(benchmark: Benchmark) -> Iterator[tuple[str, Path]]:
-    """Yield every path that the benchmark file names and that does not exist, with the field that names it."""
-    return (each for each in _paths(benchmark, "") if not (each[1].exists() or is_shipped_list(each[1])))
-
-
-def _paths(value: Any, field: str) -> Iterator[tuple[str, Path]]:
-    """Yield every path that a benchmark file names, with the field that names it."""
-    if isinstance(value, Path):
-        yield field, value.expanduser()
-    inner: Iterable[tuple[Any, Any]] = ()
-    if isinstance(value, ConfigModel):
-        inner = value
-    elif isinstance(value, dict):
-        inner = value.items()
-    elif isinstance(value, tuple):
-        inner = enumerate(value)
-    for name, part in inner:
-        yield from _paths(part, f"{field}.{name}" if field else str(name))
 
 
 def _source_of_cells(benchmark: Benchmark) -> Iterator[tuple[str, Path]]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from string import Template
 
 from tta_pipeline import __version__
+from tta_pipeline.benchmarks.load_files import FIRST_FILE
 from tta_pipeline.domain.locations import BENCHMARK_FILES
 from tta_pipeline.errors import SettingsError
 from tta_pipeline.util.files import advice, published_folder, write_once
@@ -23,7 +24,6 @@ _PLACES = {
     "gitignore": ".gitignore",
 }
 """Location in the project of each file of the template, except the benchmark file."""
-_FIRST = "first.yaml"
 
 
 def create_project(folder: Path, *, data_root: str = "data") -> tuple[Path, ...]:
@@ -40,7 +40,7 @@ def create_project(folder: Path, *, data_root: str = "data") -> tuple[Path, ...]
     if folder.exists():
         raise SettingsError(f"{folder} exists already; expected a new folder: name another, or remove this one")
     values = {"name": name, "version": __version__}
-    first = folder.absolute() / data_root / BENCHMARK_FILES / _FIRST
+    first = folder.absolute() / data_root / BENCHMARK_FILES / FIRST_FILE.name
     try:
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
         with published_folder(folder.absolute()) as beside:
@@ -54,12 +54,12 @@ def create_project(folder: Path, *, data_root: str = "data") -> tuple[Path, ...]
         raise SettingsError(
             f"{folder} cannot be written ({error.strerror}); expected a place to write to: {advice(error)}"
         ) from error
-    return (*(folder / place for place in _PLACES.values()), folder / data_root / BENCHMARK_FILES / _FIRST)
+    return (*(folder / place for place in _PLACES.values()), folder / data_root / BENCHMARK_FILES / FIRST_FILE.name)
 
 
 def _write_first(path: Path) -> None:
     """Write the first benchmark file to *path*, which must not exist yet."""
-    if not write_once(path, (_FILES / _FIRST).read_text().encode()):
+    if not write_once(path, FIRST_FILE.read_bytes()):
         raise SettingsError(
             f"{path} exists already, under TTA_DATA_ROOT; expected no benchmark of this name: rename it, or unset "
             "TTA_DATA_ROOT for a project with data of its own"

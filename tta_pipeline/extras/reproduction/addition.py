@@ -21,7 +21,7 @@ from tta_pipeline.data.remote_files import read_whole, validate_url
 from tta_pipeline.data.server_requests import run_and_wait
 from tta_pipeline.domain.locations import ADDED, RESULTS, Locations
 from tta_pipeline.errors import RecordError
-from tta_pipeline.extras.reproduction.published import read_experiment, read_plan
+from tta_pipeline.evaluation.published import read_experiment, read_plan
 from tta_pipeline.results.names import PLANS, plan_files
 from tta_pipeline.results.plans import Plan
 from tta_pipeline.util.files import published_folder, scratch_folder

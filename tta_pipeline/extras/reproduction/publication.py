@@ -9,7 +9,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.data.shifts.shift_set_files import ENDING
 from tta_pipeline.domain.locations import RESULTS, Locations
 from tta_pipeline.errors import RecordError
-from tta_pipeline.extras.reproduction.published import (
+from tta_pipeline.evaluation.published import (
     BENCHMARK_FILE,
     SAMPLE_LISTS,
     PublishedExperiment,

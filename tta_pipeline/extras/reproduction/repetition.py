@@ -18,8 +18,8 @@ from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults, Unit
 from tta_pipeline.evaluation.fingerprint import diff_parts
 from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.published import SAMPLE_LISTS, PublishedExperiment, machine_of
 from tta_pipeline.evaluation.run_experiment import run_experiment
-from tta_pipeline.extras.reproduction.published import SAMPLE_LISTS, PublishedExperiment, machine_of
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.validation_errors import mistakes

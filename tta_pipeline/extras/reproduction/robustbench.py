@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from tta_pipeline.domain.cells import CLEAN
-from tta_pipeline.extras.reproduction.published import PublishedExperiment
+from tta_pipeline.evaluation.published import PublishedExperiment
 from tta_pipeline.methods.catalogue import paper_of
 from tta_pipeline.results.evaluation_record import Evaluation, mean_error
 

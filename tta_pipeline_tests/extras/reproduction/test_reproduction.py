@@ -20,8 +20,8 @@ from tta_pipeline.cli import main
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.published import PublishedExperiment, find_experiment
 from tta_pipeline.evaluation.run_experiment import run_experiment
-from tta_pipeline.extras.reproduction.published import PublishedExperiment, find_experiment
 from tta_pipeline.methods.catalogue import METHODS, paper_of
 from tta_pipeline.results.evaluation_parts import NO_BATCHES
 from tta_pipeline.results.result_files import Result, read_result

@@ -1,6 +1,7 @@
 """What a run of a benchmark would refuse, found before it starts: nothing is trained, downloaded or evaluated."""
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
@@ -8,12 +9,28 @@ from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.model_specs import ModelSection
 from tta_pipeline.benchmarks.resolved_experiment import resolve_experiment
 from tta_pipeline.data.labels.class_map import read_pinned_class_map
+from tta_pipeline.data.labels.label_files import is_shipped_list, read_classes
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ClassCountError, PipelineError
-from tta_pipeline.extras.doctor.finding import Finding, fault, note
+from tta_pipeline.evaluation.benchmark_model import describe_class_count
+from tta_pipeline.methods import import_implementation
+from tta_pipeline.models.model_kind import kind_of
 
 
-def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Collection[str]) -> Iterator[Finding]:
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """What a run would refuse."""
+
+    subject: str
+    """Benchmark, or `<benchmark>/<experiment>`."""
+    found: str
+    is_of_model: bool = False
+    """Whether it concerns all experiments of a model."""
+    is_untuned: bool = False
+    """Whether only the tuning of the experiment is missing."""
+
+
+def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Collection[str]) -> Iterator[Refusal]:
     """Yield what a run would refuse of the models, the code and the tunings of *experiments*.
 
     Weight files are read in full, compared with their sha256, and loaded into their network. The code of methods is
@@ -22,22 +39,19 @@ def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Colle
     specs = {name: benchmark.experiments[name] for name in experiments}
     for model in dict.fromkeys(spec.model for spec in specs.values()):
         if found := _problem_of_model(model, benchmark, locations):
-            yield fault(benchmark.name, f"model {model}: {found}", "until then its experiments fail")
+            yield Refusal(subject=benchmark.name, found=f"model {model}: {found}", is_of_model=True)
     for name, spec in specs.items():
         subject = f"{benchmark.name}/{name}"
         if found := _problem_of_code(spec):
-            yield fault(subject, found, "until then this experiment fails")
+            yield Refusal(subject=subject, found=found)
         try:
             resolve_experiment(benchmark, name, locations)
         except PipelineError as error:
-            yield note(subject, _one_line(error), "until then this experiment fails")
+            yield Refusal(subject=subject, found=_one_line(error), is_untuned=True)
 
 
 def _problem_of_model(name: str, benchmark: Benchmark, locations: Locations) -> str:
     """Return why *name* cannot evaluate *benchmark*'s images; empty if it can, or if only a download would tell."""
-    from tta_pipeline.evaluation.benchmark_model import describe_class_count
-    from tta_pipeline.models.model_kind import kind_of
-
     model = benchmark.models[name]
     num_classes = _num_classes(model, benchmark, locations)
     try:
@@ -51,8 +65,6 @@ def _problem_of_model(name: str, benchmark: Benchmark, locations: Locations) -> 
 
 def _problem_of_code(spec: Experiment) -> str:
     """Return why the code of a method cannot be imported; empty if it can."""
-    from tta_pipeline.methods import import_implementation
-
     try:
         import_implementation(spec.entry)
     except PipelineError as error:
@@ -75,8 +87,6 @@ def _num_classes(model: ModelSection, benchmark: Benchmark, locations: Locations
 
 def _num_listed(path: Path | str | None) -> int | None:
     """Return the number of classes in the list at *path*; None if there is no such list."""
-    from tta_pipeline.data.labels.label_files import is_shipped_list, read_classes
-
     if path is None or not (is_shipped_list(Path(path)) or Path(path).expanduser().exists()):
         return None
     return len(read_classes(Path(path).expanduser()))
