@@ -36,6 +36,32 @@ def test_a_room_imports_only_rooms_before_it_and_no_leaf_another():
     assert [] == list(looks_back())
 
 
+OF_EXTRAS = {
+    "cleanup": {"cli/prune.py"},
+    "cluster": {
+        "cli/engines.py", "cli/piece.py", "cli/submit.py", "defs/piece_runs.py", "defs/resources/queued_runs.py",
+        "defs/submissions_sensor.py", "defs/sync_history.py",
+    },
+    "doctor": {"cli/doctor.py"},
+    "loader_bench": {"cli/bench.py", "defs/loader_benchmark.py"},
+    "new_project": {"cli/init.py", "cli/new_benchmark.py"},
+    "reproduction": {"cli/add_results.py", "cli/publish_results.py", "cli/reproduce.py"},
+    "training": {"defs/launched_rank.py", "defs/source_model.py"},
+    "tuning": {"cli/tune.py", "defs/tuning.py"},
+}  # fmt: skip
+"""The verbs and assets of each extra."""
+
+
+def test_an_extra_is_its_folder_with_its_verbs_and_assets():
+    """Nothing else imports it, so it goes with these files and their lines in the tables of verbs and assets."""
+    found: dict[str, set[str]] = {}
+    for path, module in make_architecture.imports():
+        if module.startswith("extras.") and path.parts[0] != "extras":
+            found.setdefault(module.split(".")[1], set()).add(path.as_posix())
+
+    assert OF_EXTRAS == found
+
+
 def test_no_files_import_each_other():
     """Not even for their types, nor over several files; a package's `__init__` is a file."""
     names = {module_of(path): path for path in make_architecture.PACKAGE.rglob("*.py")}
