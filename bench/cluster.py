@@ -168,7 +168,7 @@ def run(benchmark: Benchmark, locations: Locations, row: Evaluation, *, num_work
         )
         pieces = [
             each
-            for each in planner.plan_pieces(tuple(planner.find_unfinished()), by="stream", num_devices=num_workers)
+            for each in planner.plan_pieces(planner.find_unfinished(), by="stream", num_devices=num_workers)
             if each.stage == "evaluations"
         ]
         planned_s.append(f"{time.monotonic() - before:.1f} ({time.process_time() - cpu_before:.1f} CPU)")

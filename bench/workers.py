@@ -113,7 +113,7 @@ def _plan_unfinished(locations: Locations) -> tuple[Piece, ...]:
         benchmark=benchmark, locations=locations, experiments=tuple(benchmark.experiments),
         unfinished_keys=FingerprintComparison(device="cpu").unfinished_keys,
     )  # fmt: skip
-    return planner.plan_pieces(tuple(planner.find_unfinished()), by="corruption", num_devices=2)
+    return planner.plan_pieces(planner.find_unfinished(), by="corruption", num_devices=2)
 
 
 if __name__ == "__main__":

@@ -156,9 +156,7 @@ def _run_one(
         say(f"note: {other}")
     publish_metrics(locations)  # the planner reads measured times from the database
     planner = make_planner(benchmark, locations, chosen, device=compute["device"], is_chosen=selection.has, force=force)
-    pieces = join_pieces(
-        benchmark, planner.plan_pieces(tuple(planner.find_unfinished()), by="corruption", num_devices=1)
-    )
+    pieces = join_pieces(benchmark, planner.plan_pieces(planner.find_unfinished(), by="corruption", num_devices=1))
     makes_shards = any(piece.stage in ("sets", "shards") for piece in pieces)
     if makes_shards and (missing := find_missing_source(benchmark)):
         exit_with_error(f"{benchmark.name}: {missing}; put it there, or correct the benchmark file")

@@ -60,14 +60,15 @@ class Planner:
             Piece(stage="report", assets=("robustness_report",)),
         )
 
-    def find_unfinished(self) -> Iterator[Work]:
-        """Yield each partition key at which an experiment has unfinished streams; nothing is written.
+    def find_unfinished(self) -> tuple[Work, ...]:
+        """Return the work at each partition key at which an experiment has unfinished streams; nothing is written.
 
         Experiments with the same model come one after the other.
 
         Raises:
             EvaluationError: a model cannot be loaded.
         """
+        work = []
         names = sorted(self.experiments, key=lambda name: self.benchmark.experiments[name].model)
         progress = Progress(self.tell, what="looking for unfinished cells", total=len(names), unit="experiments")
         for name in names:
@@ -75,16 +76,19 @@ class Planner:
             is_trained = results.spec.model not in self.untrained
             for key in filter(self.is_chosen, self.unfinished_keys(results) if is_trained else results.keys):
                 plans = results.plans(key)
-                yield Work(
-                    experiment=name,
-                    key=key.key,
-                    asset=f"{'clean/' if key == CLEAN else ''}evaluation/{name}",
-                    corruption=key.corruption if isinstance(key, Cell) else "",
-                    is_partition=key not in (CLEAN, WHOLE),
-                    cells=plans[0].cells,  # other seeds have the same cells in another order
-                    expected_s=sum(self._costs.expected_s(name, plan) for plan in plans),
+                work.append(
+                    Work(
+                        experiment=name,
+                        key=key.key,
+                        asset=f"{'clean/' if key == CLEAN else ''}evaluation/{name}",
+                        corruption=key.corruption if isinstance(key, Cell) else "",
+                        is_partition=key not in (CLEAN, WHOLE),
+                        cells=plans[0].cells,  # other seeds have the same cells in another order
+                        expected_s=sum(self._costs.expected_s(name, plan) for plan in plans),
+                    )
                 )
             progress.advance(1)
+        return tuple(work)
 
     @cached_property
     def _costs(self) -> Costs:
@@ -127,16 +131,15 @@ class Planner:
 
         If the classes are not pinned yet, the first piece pins them, so it comes before the others.
         """
+        assets = assets_of_shards(self.benchmark)
         sets = [cell for cell in missing if cell in (CLEAN, TRAIN)]
         for cell in sets:
-            yield Piece(
-                stage="sets", assets=tuple(place_of(cell, asset)[0] for asset in assets_of_shards(self.benchmark))
-            )
+            yield Piece(stage="sets", assets=tuple(place_of(cell, asset)[0] for asset in assets))
         pins_classes = not sets and not self.locations.class_map(self.benchmark.name).exists()
         left = [cell for cell in missing if cell not in sets]
         for together in cell_ranges(self.benchmark, left, are_joined=self._lie_in_the_same_files):
             keys = tuple(cell.key for cell in together)
-            yield Piece(stage="sets" if pins_classes else "shards", assets=assets_of_shards(self.benchmark), keys=keys)
+            yield Piece(stage="sets" if pins_classes else "shards", assets=assets, keys=keys)
             pins_classes = False
 
     def cells_without_shards(self, work: Iterable[Work]) -> tuple[Cell, ...]:

@@ -44,9 +44,9 @@ WORK = st.lists(
 ).map(lambda found: [work_at(*key, expected_s) for key, expected_s in found])
 
 
-def cut(work, *, by, num_devices=2, busy=frozenset()):
+def cut(work, *, by, num_devices=2):
     """Return *work* as pieces."""
-    return evaluation_pieces(work, by=by, num_devices=num_devices, severities=SEVERITIES, is_timed=True, busy=busy)
+    return evaluation_pieces(work, by=by, num_devices=num_devices, severities=SEVERITIES, is_timed=True)
 
 
 def range_of(piece):
@@ -94,15 +94,6 @@ def test_a_range_stays_within_what_the_user_asked_for(work, by):
         assert len({key.partition("|")[0] for key in piece.keys}) <= 1
         assert by == "corruption" or len(piece.keys) <= 1
         assert by != "stream" or len(piece.assets) == 1
-
-
-@given(work=WORK, under_way=st.sets(st.sampled_from(KEYS)), by=st.sampled_from(get_args(Cut)))
-def test_a_range_does_not_reach_over_what_is_under_way(work, under_way, by):
-    """Two runs would evaluate the same cell at the same time."""
-    busy = {work_at(*key).place for key in under_way}
-    left = [each for each in work if each.place not in busy]
-
-    assert not busy & {place for piece in cut(left, by=by, busy=busy) for place in range_of(piece)}
 
 
 @given(cells=st.sets(st.sampled_from(sorted(BENCHMARK.cells))), by=st.sampled_from(get_args(Cut)))

@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from tta_pipeline.evaluation.work.costs import Costs
 from tta_pipeline.evaluation.work.pieces import STAGES, Piece
 from tta_pipeline.evaluation.work.planner import Planner
 from tta_pipeline.evaluation.work.unfinished import FingerprintComparison
-from tta_pipeline.extras.training.training_on_disk import is_model_trained
 from tta_pipeline.methods import METHODS
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.shard_set_writing import read_finished_record
@@ -54,18 +52,22 @@ def change(locations: Locations, **changes: object) -> None:
     (locations.benchmark_files / "small.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
 
 
-def planned(locations, *, by="corruption", without=(), experiments=None, name="small", keys=None, tell=print):
-    """Return the plan for one CPU."""
+def planner_of(locations, *, experiments=None, name="small", keys=None, tell=print):
+    """Return the planner of the benchmark *name* on one CPU."""
     benchmark = load_all_benchmarks(locations).benchmark(name)
-    planner = Planner(
+    return Planner(
         benchmark=benchmark,
         locations=locations,
         experiments=experiments or tuple(benchmark.experiments),
         unfinished_keys=keys or FingerprintComparison(device="cpu").unfinished_keys,
-        is_trained=partial(is_model_trained, benchmark, locations),
         tell=tell,
     )
-    return planner.plan_pieces(by=by, num_devices=1, without=without)
+
+
+def planned(locations, *, by="corruption", **options):
+    """Return the plan for one CPU."""
+    planner = planner_of(locations, **options)
+    return planner.plan_pieces(planner.find_unfinished(), by=by, num_devices=1)
 
 
 def unrecorded_keys(results):
@@ -166,18 +168,6 @@ def test_everything_of_a_new_benchmark_is_planned_in_order(tmp_path):
     assert {(asset, cell.key) for asset in MADE for cell in SMALL_CELLS} == places(pieces, "shards")
     assert {("source_model", "")} == places(pieces, "training")
     assert all(piece.expected_s is None for piece in pieces)
-
-
-def test_what_is_under_way_is_not_planned_again(tmp_path):
-    """What needs it is left out with a word: submissions do not wait for each other."""
-    locations = Locations(root=tmp_path)
-    change(locations)
-    told = []
-    all_pieces = planned(locations)
-
-    assert () == planned(locations, without=all_pieces)
-    assert () == planned(locations, without=all_pieces[:1], tell=told.append)
-    assert any(line.startswith("15 partitions need shards or models") for line in told)
 
 
 def test_a_model_that_is_not_trained_is(finished):
