@@ -15,12 +15,16 @@ import yaml
 from dagster._core.launcher import WorkerStatus
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
+from tta_pipeline.defs.history import open_history
+from tta_pipeline.defs.resources.run_launcher import WatchfulRunLauncher
 from tta_pipeline.defs.resources.run_queue import queue_limit
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import SettingsError
 from tta_pipeline.evaluation.device import count, devices
 from tta_pipeline.evaluation.device.count import count_accelerators
 from tta_pipeline.evaluation.device.devices import DeviceFacts
 from tta_pipeline.extras.doctor.dagster_checks import check_run_limit
+from tta_pipeline_tests.conftest import run_python, start_python
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -195,3 +199,58 @@ def test_a_run_of_another_machine_is_left_to_it(home: Path):
     """Its processes are not here."""
     assert WorkerStatus.RUNNING == health(home, 2**22 - 1, '{"host": "node7", "port": 4000}')
     assert WorkerStatus.FAILED == health(home, 2**22 - 1)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import dagster as dg
+from tta_pipeline.defs.history import open_history
+from tta_pipeline.defs.in_process import materialize_in_process
+from tta_pipeline.domain.locations import Locations
+
+@dg.asset
+def one() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+with open_history(Locations(root=Path(sys.argv[1]))) as instance:
+    materialize_in_process(dg.Definitions(assets=[one]), [one.key], instance=instance, run_config={})
+"""
+OPENED = """
+import sys
+from pathlib import Path
+from tta_pipeline.defs.history import open_history
+from tta_pipeline.domain.locations import Locations
+
+sys.stdin.readline()
+with open_history(Locations(root=Path(sys.argv[1]))) as instance:
+    print(instance.get_runs_count())
+"""
+
+
+def test_a_command_that_was_killed_leaves_no_run_in_the_queue(home: Path):
+    """The next command, or the daemon, says that its process is gone; nothing starts it once more."""
+    killed = run_python(KILLED, str(home))
+    launcher = WatchfulRunLauncher()
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        launcher.register_instance(instance)
+        (left,) = instance.get_runs()
+        health = launcher.check_run_worker_health(left)
+    with open_history(Locations(root=home)) as instance:
+        (ended,) = instance.get_runs()
+
+    assert -signal.SIGKILL == killed.returncode, killed.stderr[-2000:]
+    assert dg.DagsterRunStatus.STARTED == left.status
+    assert WorkerStatus.FAILED == health.status
+    assert dg.DagsterRunStatus.FAILURE == ended.status
+    assert "0" == ended.tags["dagster/max_retries"]
+
+
+def test_commands_that_start_together_make_one_history(home: Path):
+    """Dagster alone lets each make the tables, and all but one fail."""
+    started = [start_python(OPENED, home, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(3)]
+    for process in started:
+        process.stdin.write("\n")
+        process.stdin.flush()
+
+    assert 3 * ["0\n"] == [process.communicate(timeout=100)[0] for process in started]

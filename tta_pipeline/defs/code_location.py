@@ -7,6 +7,7 @@ from uuid import uuid4
 import dagster as dg
 
 from tta_pipeline.defs.history import keep_history_open
+from tta_pipeline.defs.resources.run_launcher import tags_of_this_process
 
 if TYPE_CHECKING:
     from tta_pipeline.defs.private_dagster import RemoteRepositoryOrigin
@@ -27,6 +28,7 @@ class ProjectInstance(dg.DagsterInstance):
 
     The timeline of the web UI, and the page of a job, show runs whose origin is known. Dagster knows it where its web
     server or its daemon makes a run; `tta-pipeline run`, `dg launch` and `dagster asset materialize` make runs without.
+    These runs are tagged with their process, too, by which `end_dead_runs` finds killed ones.
     """
 
     @classmethod
@@ -44,6 +46,7 @@ class ProjectInstance(dg.DagsterInstance):
     def create_run_for_job(self, job_def: dg.JobDefinition, *args: Any, **options: Any) -> dg.DagsterRun:
         """Create a run as any instance does, of this code location unless *options* name another."""
         options.setdefault("remote_job_origin", repository_origin().get_job_origin(job_def.name))
+        options["tags"] = {**tags_of_this_process(), **(options.get("tags") or {})}
         options["run_id"] = options.get("run_id") or str(uuid4())
         with keep_history_open(self, options["run_id"]):  # an event for each asset, check and partition
             return super().create_run_for_job(job_def, *args, **options)

@@ -2,8 +2,10 @@
 
 RANGE_START = "dagster/asset_partition_range_start"
 RANGE_END = "dagster/asset_partition_range_end"
-MAX_RETRIES = "dagster/max_retries"
 RETRY_ON_FAILURE = "dagster/retry_on_asset_or_op_failure"
 WILL_RETRY = "dagster/will_retry"
 AUTO_RETRY_RUN_ID = "dagster/auto_retry_run_id"
 GRPC_INFO = ".dagster/grpc_info"
+PROCESS = "tta_pipeline/process"
+"""Process of a run that a command makes, as `<process ID>@<host>`."""
+MAX_RETRIES = "dagster/max_retries"

@@ -4,6 +4,7 @@ Frames of this project, of Dagster and of other libraries above the user's own c
 """
 
 import inspect
+import sys
 import sysconfig
 import traceback
 from pathlib import Path
@@ -20,13 +21,13 @@ def describe_raised(error: BaseException) -> str:
     """Return *error* with the file and line of the user's code at which it arose; alone if none was running."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"SyntaxError: {error.msg} in {error.filename}, line {error.lineno}"
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
+    own = [frame for frame in _frames(error) if _is_own(frame.filename)]
     return f"{error!r} in {own[-1].filename}, line {own[-1].lineno}, {own[-1].name}" if own else repr(error)
 
 
 def arose_in_own_code(error: BaseException) -> bool:
     """Return whether the user's code, or a library that it called, raised *error*, and not this project."""
-    frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    frames = [frame.filename for frame in _frames(error)]
     known = [file for file in frames if _is_own(file) or Path(file).is_relative_to(_PACKAGE)]
     return bool(known) and _is_own(known[-1])
 
@@ -38,9 +39,14 @@ def own_traceback(error: BaseException | None) -> str:
     """
     while error is not None and error.__cause__ is not None:
         error = error.__cause__
-    frames = traceback.extract_tb(error.__traceback__) if error else []
+    frames = _frames(error) if error else []
     first = next((number for number, frame in enumerate(frames) if _is_own(frame.filename)), len(frames))
     return "".join(traceback.format_list(frames[first:])) if len(frames) - first > 1 else ""
+
+
+def _frames(error: BaseException) -> traceback.StackSummary:
+    """Return the frames of *error*, all of them: Dagster's steps set `sys.tracebacklimit`, and it stays set."""
+    return traceback.extract_tb(error.__traceback__, limit=sys.getrecursionlimit())
 
 
 def is_own(kind: type) -> bool:

@@ -3,13 +3,15 @@
 import json
 import os
 import re
+import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from tta_pipeline.defs.run_tags import GRPC_INFO
+from tta_pipeline.defs.run_tags import GRPC_INFO, MAX_RETRIES, PROCESS
 
 if TYPE_CHECKING:
     from tta_pipeline.defs.private_dagster import CheckRunHealthResult
@@ -33,10 +35,10 @@ class WatchfulRunLauncher(dg.DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> "CheckRunHealthResult":
-        """Return that *run* is running, unless the process in its log no longer exists on this machine."""
+        """Return that *run* is running, unless its process, in its tag or log, no longer exists on this machine."""
         from tta_pipeline.defs.private_dagster import CheckRunHealthResult, WorkerStatus
 
-        process = self._find_process(run)
+        process = _process_of_command(self._instance, run) or self._find_process(run)
         if process is None or _is_running(*process):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         return CheckRunHealthResult(WorkerStatus.FAILED, f"process {process[0]} does not exist any more")
@@ -49,6 +51,29 @@ class WatchfulRunLauncher(dg.DefaultRunLauncher):
         told = self._instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
         found = [(match, entry.timestamp) for entry in told if (match := _STARTED.search(entry.message))]
         return (int(found[-1][0][1]), found[-1][1]) if found else None
+
+
+def tags_of_this_process() -> Mapping[str, str]:
+    """Return the tags of a run in this process: by them its death is noticed, and it is not started once more."""
+    return {PROCESS: f"{os.getpid()}@{socket.gethostname()}", MAX_RETRIES: "0"}
+
+
+def end_dead_runs(instance: dg.DagsterInstance) -> None:
+    """Mark as failed the runs of commands of this machine whose process was killed: they would keep their place."""
+    under_way = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED])
+    for run in instance.get_runs(under_way):
+        process = _process_of_command(instance, run)
+        if process and not _is_running(*process):
+            instance.report_run_failed(run, f"process {process[0]} does not exist any more")
+
+
+def _process_of_command(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float] | None:
+    """Return the process of *run*, which a command made, and a time when it ran; None for other runs and machines."""
+    process_id, _, host = run.tags.get(PROCESS, "").partition("@")
+    record = instance.get_run_record_by_id(run.run_id)
+    if host != socket.gethostname() or record is None:
+        return None
+    return int(process_id), record.create_timestamp.timestamp()
 
 
 def _is_running(process_id: int, seen_at: float) -> bool:
