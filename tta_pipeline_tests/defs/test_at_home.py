@@ -20,6 +20,7 @@ from dagster._core.definitions.freshness_evaluator import TimeWindowFreshnessPol
 from dagster._core.loader import LoadingContextForTest
 from jsonschema import Draft202012Validator
 
+from tta_pipeline.benchmarks.load_files import FIRST_FILE
 from tta_pipeline.defs.component import RobustnessBenchmark
 from tta_pipeline.domain.locations import EMBEDDED_BENCHMARKS
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, launcher, new_project
@@ -168,7 +169,7 @@ def test_a_report_is_stale_after_two_days(definitions: dg.Definitions, monkeypat
 def test_the_schema_that_dg_checks_has_the_fields_and_refuses_no_file_of_ours():
     """A field that there is not, and a wrong type, are refused before anything is loaded."""
     schema = Draft202012Validator(RobustnessBenchmark.get_model_cls().model_json_schema())
-    shipped = [EMBEDDED_BENCHMARKS / "digits_c.yaml",
+    shipped = [EMBEDDED_BENCHMARKS / "digits_c.yaml", FIRST_FILE,
                *(ROOT / "tta_pipeline" / "extras" / "new_project" / "files").glob("*s*.yaml")]  # fmt: skip
     benchmarks = [text for text in map(yaml.safe_load, map(Path.read_text, shipped)) if "experiments" in text]
 
