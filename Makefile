@@ -13,6 +13,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 OLDEST := .venv-oldest
 INSTALLED := .venv/.installed
+WITH_TOOLS := .venv/.with-tools
 INSTANCE := .dagster/.initialised
 # Of the command lines, dg obeys `telemetry: {enabled: false}` only where DAGSTER_HOME says that there is a dagster.yaml.
 demo ui .dagster/.initialised: export DAGSTER_HOME := $(or $(DAGSTER_HOME),$(CURDIR))
@@ -36,13 +37,13 @@ demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
 
 # Tests start hundreds of processes: without bytecode on disk, each would compile the project and its tests again.
 # Three workers for two cores, since servers, browsers and timeouts are waited for.
-test: $(INSTALLED)
+test: $(WITH_TOOLS)
 	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder
 
-test-cluster: $(INSTALLED)
+test-cluster: $(WITH_TOOLS)
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster tta_pipeline_tests/extras/cluster
 
-test-wheel: $(INSTALLED)
+test-wheel: $(WITH_TOOLS)
 	@$(BIN)/pytest -m wheel tta_pipeline_tests/wheel
 
 # An old library uses what the newest of those below it deprecate: matplotlib 3.9 of pyparsing, as an example.
@@ -53,7 +54,7 @@ ui: $(INSTALLED) $(INSTANCE)
 	@echo "http://127.0.0.1:3000 (no login: keep it on this machine; from elsewhere use an SSH tunnel)"
 	@exec $(BIN)/dg dev -w workspace.yaml -h 127.0.0.1 -p 3000
 
-bench: $(INSTALLED)
+bench: $(WITH_TOOLS)
 	@$(BIN)/python -m bench.sharding
 	@$(BIN)/python -m bench.loaders
 	@$(BIN)/python -m bench.remote
@@ -72,7 +73,7 @@ docs: $(INSTALLED)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "To read it, with search: $(BIN)/python -m http.server -d site -b 127.0.0.1 8000"
 
-lint: $(INSTALLED)
+lint: $(WITH_TOOLS)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -82,7 +83,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  f"found Python {v[0]}.{v[1]}; expected 3.11 to 3.13: make PYTHON=/path/to/python3.12 ...")'
 	@echo "Installing into .venv (torch is large: a few minutes)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install --disable-pip-version-check --progress-bar on -c constraints.txt -e '.[dev]'
+	@$(BIN)/pip install --disable-pip-version-check --progress-bar on -c constraints.txt -e .
+	@touch $@
+
+$(WITH_TOOLS): $(INSTALLED)
+	@$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
 # By uv, since pip tries version after version of what depends on them, for more than half an hour.
