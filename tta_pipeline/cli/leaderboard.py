@@ -193,11 +193,16 @@ def _write_latex(table: "Table", intervals: "Sequence[Intervals]", output: Outpu
     # A paper says in its caption what all rows have in common.
     numbers = set(table.column("num_cells"))
     columns = [name for name in _LEADERBOARD_COLUMNS if name != "num_cells" or len(numbers) != 1]
-    over = f" Means over {count_of(numbers.pop(), 'cell')}." if len(numbers) == 1 else ""
+    over = f" Means over {_cells(numbers.pop())}." if len(numbers) == 1 else ""
     seeds = f" {OTHER_SEEDS}" if len(set(table.column("num_runs"))) > 1 else ""
     shown = choose_columns(table, output.form, columns)
     leading = find_leading(table, intervals)
     output.write_text(as_latex(shown, leading=leading, notes=[*before, NOTE + over + seeds]))
+
+
+def _cells(number: int | str) -> str:
+    """Return *number*, which is `2 of 6` where results are missing, with its noun."""
+    return count_of(number, "cell") if isinstance(number, int) else f"{number} cells"
 
 
 def _find_intervals(table: "Table", connection: Any, locations: Locations, *, compares: bool) -> "Sequence[Intervals]":

@@ -67,6 +67,8 @@ def test_a_run_of_one_cell_says_what_its_experiment_asks_for(own_sweep: Project,
     with open_metrics(own_sweep.locations.metrics) as connection:
         found = connection.execute("SELECT experiment, num_cells, num_cells_asked FROM leaderboard").fetchall()
     assert [("source", 1, len(SMALL_CELLS))] == found
+    asked = own_sweep.run("tta-pipeline", "leaderboard", "--format", "latex")
+    assert f"Means over 1 of {len(SMALL_CELLS)} cells" in asked.stdout
 
 
 def test_results_are_in_the_database_while_a_run_goes_on(own_sweep: Project, monkeypatch: pytest.MonkeyPatch):
