@@ -9,15 +9,18 @@ import re
 
 from tta_pipeline.util.short_lists import short_repr
 
-_NUMBER = r"[+-]?+(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?+\d++)?+"
-_PRINTED = r"(?:[A-Za-z_]\w*+\.)*+(?:[Tt]ensor|[Aa]rray|long|u?int\d*+|float\d*+)\(|<tf\.Tensor:.*numpy="
+# Possessive quantifiers would say it in one pattern, but with them Python before 3.11.5, such as that of Debian 12, takes
+# the name n01 for the number 1. So each part is matched from where the one before it ends, and never anew: a text may
+# have a million characters.
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+_PRINTED = r"(?:[A-Za-z_]\w*\.)*(?:[Tt]ensor|[Aa]rray|long|u?int\d*|float\d*)\(|<tf\.Tensor:.*numpy="
 """Beginnings of numbers as NumPy, PyTorch, JAX and TensorFlow print them."""
-_FORM = re.compile(
-    rf"""(?:{_PRINTED}|[\[({{"'\s]|b(?=["']))*+"""
-    rf"""(?P<numbers>(?:{_NUMBER}(?:[\s,;\[\]()]++{_NUMBER})*+)?+)"""
-    r"""(?:[\s\])}>"']|,(?:\s*+\w++=[^,=]*+)?+)*+"""
+_FORM = (
+    re.compile(rf"""(?:{_PRINTED}|[\[({{"'\s]|b(?=["']))*"""),
+    re.compile(rf"(?:{_NUMBER}(?:[\s,;\[\]()]+{_NUMBER})*)?"),
+    re.compile(r"""(?:[\s\])}>"']|,(?:\s*\w+=[^,=]*)?)*"""),
 )
-"""Numbers, or none, with what may be printed around them; possessive, as a text may have a million characters."""
+"""Numbers, or none, with what may be printed before and behind them."""
 _NO_NAME = re.compile(rf"(?:{_PRINTED}|[\[{{<]).*\d.*|0[xX][\da-fA-F]+|.*[\x00-\x1f\x7f].*", re.DOTALL)
 """Printed values, hexadecimal numbers, text of several lines and data."""
 _BLANK = " \t\r\n\0\ufeff"
@@ -45,18 +48,28 @@ def parse_label(text: str) -> int | str:
         ValueError: *text* states a fraction, or several numbers, such as a one-hot vector, or is no name either.
     """
     text = text.strip(_BLANK)
-    found = _FORM.fullmatch(text) if text else None
-    if found is None:
+    stated = _stated_numbers(text) if text else None
+    if stated is None:
         if _NO_NAME.fullmatch(text):
             raise ValueError(f"has the class {short_repr(text)}, which is neither one number nor a name")
         return text
-    numbers = re.findall(_NUMBER, found["numbers"])
+    numbers = re.findall(_NUMBER, stated)
     if len(numbers) != 1:
         raise ValueError(f"has {len(numbers):,} numbers in place of one class: {short_repr(text)}")
     value = float(numbers[0])
     if not value.is_integer() or abs(value) >= _LARGEST:
         raise ValueError(f"has the class {short_repr(text)}, which is no whole number below {_LARGEST:,}")
     return int(value)
+
+
+def _stated_numbers(text: str) -> str | None:
+    """Return the part of *text* that has the numbers; None if it is no printed form of numbers."""
+    ends = [0]
+    for part in _FORM:
+        found = part.match(text, ends[-1])
+        assert found is not None, "each part can be empty"
+        ends.append(found.end())
+    return text[ends[1] : ends[2]] if ends[-1] == len(text) else None
 
 
 def name_or_digits(text: str) -> str:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from tta_pipeline.defs.run_tags import GRPC_INFO, MAX_RETRIES, PROCESS
+from tta_pipeline.defs.run_tags import GRPC_INFO, MAX_RETRIES
 
 if TYPE_CHECKING:
     from tta_pipeline.defs.private_dagster import CheckRunHealthResult
 
+_PROCESS = "tta_pipeline/process"
+"""Tag with the process of a run that a command makes, as `<process ID>@<host>`."""
 _STARTED = re.compile(r"Started process for run \(pid: (\d+)\)")
 _CLOCKS_AGREE_WITHIN_S = 60.0
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -55,7 +57,7 @@ class WatchfulRunLauncher(dg.DefaultRunLauncher):
 
 def tags_of_this_process() -> Mapping[str, str]:
     """Return the tags of a run in this process: by them its death is noticed, and it is not started once more."""
-    return {PROCESS: f"{os.getpid()}@{socket.gethostname()}", MAX_RETRIES: "0"}
+    return {_PROCESS: f"{os.getpid()}@{socket.gethostname()}", MAX_RETRIES: "0"}
 
 
 def end_dead_runs(instance: dg.DagsterInstance) -> None:
@@ -69,7 +71,7 @@ def end_dead_runs(instance: dg.DagsterInstance) -> None:
 
 def _process_of_command(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float] | None:
     """Return the process of *run*, which a command made, and a time when it ran; None for other runs and machines."""
-    process_id, _, host = run.tags.get(PROCESS, "").partition("@")
+    process_id, _, host = run.tags.get(_PROCESS, "").partition("@")
     record = instance.get_run_record_by_id(run.run_id)
     if host != socket.gethostname() or record is None:
         return None
