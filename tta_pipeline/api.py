@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.label_files import read_classes
 from tta_pipeline.data.shifts.shift_set_files import match_cell
+from tta_pipeline.data.sources.images_of_python import Content
 from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import ShardError, SourceError
 from tta_pipeline.loading.dataset import Shards, open_shards
@@ -22,7 +23,7 @@ from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 
 def shard(
-    source: Path | str | Iterable[tuple[str, str, bytes]],
+    source: Path | str | Iterable[tuple[str, str, Content]],
     output: Path | str,
     *,
     num_shards: int | None = None,
@@ -40,7 +41,8 @@ def shard(
 
     Args:
         source: Folder of class folders: `<source>/<class>/<name>.JPEG`, or another kind of image file. Or images that
-            Python code makes: an iterable of class, file name and the bytes of the image file.
+            Python code makes: an iterable of class, file name, and the bytes or the path of the image file, or a PIL
+            image, which becomes a PNG file.
         output: Folder of the shards; created if missing.
         num_shards: Exact number of shards; give this or *samples_per_shard*.
         samples_per_shard: Largest number of samples in a shard.

@@ -19,7 +19,7 @@ from tta_pipeline.benchmarks.matrix import Matrix
 from tta_pipeline.benchmarks.model_specs import AnyModel
 from tta_pipeline.cli import main
 from tta_pipeline.cli.verbs import Group, Verb, walk_verbs
-from tta_pipeline.data.sources.kinds import ShardsSource
+from tta_pipeline.data.sources.kinds import AnySource
 from tta_pipeline.defs.resources import Compute
 from tta_pipeline.methods import build
 from tta_pipeline.models.model_kind import kind_of
@@ -147,11 +147,15 @@ def test_the_benchmark_file_of_the_training_recipe_is_one(tmp_path: Path, monkey
     assert {"plain", "augmix"} == {each.model for each in benchmark.experiments.values()}
 
 
-def test_the_source_of_the_recipe_is_one():
-    """Its URLs are streamed."""
-    (text,) = [text for text in SECTIONS if "source:" in text]
+def test_the_sources_of_the_recipes_are_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """URLs are streamed, and the function is found."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_images.py").write_text(recipe("CIFAR10"))
+    sections = [yaml.safe_load(text)["source"] for text in SECTIONS if "source:" in text]
 
-    assert ShardsSource.model_validate(yaml.safe_load(text)["source"]).is_remote
+    sources = TypeAdapter(list[AnySource]).validate_python(sections)
+
+    assert {"python": False, "shards": True} == {source.kind: source.is_remote for source in sources}
 
 
 def test_the_method_of_the_recipe_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -23,10 +23,10 @@ from pydantic import (
 
 from tta_pipeline.benchmarks.file_context import FileContext
 from tta_pipeline.benchmarks.training_recipe import Recipe
-from tta_pipeline.benchmarks.user_functions import find_function_file
 from tta_pipeline.util.added import load_added
 from tta_pipeline.util.config_model import ConfigModel, Name
 from tta_pipeline.util.files import hash_file
+from tta_pipeline.util.user_functions import find_function_file
 
 
 def _refuse_eight_bits(value: object) -> object:

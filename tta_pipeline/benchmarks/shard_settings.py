@@ -5,8 +5,8 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from tta_pipeline.benchmarks.user_functions import find_function_file
 from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel, Seed
+from tta_pipeline.util.user_functions import find_function_file
 
 LARGEST_IMAGE = 16_384
 """Largest height and width in pixels; such an image takes three gigabytes as the model's input."""

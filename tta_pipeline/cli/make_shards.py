@@ -1,5 +1,6 @@
 """The verb `shards make`."""
 
+import json
 import os
 import re
 import subprocess
@@ -17,7 +18,7 @@ from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.processes import MAX_PROCESSES
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import JsonValue, ValidationError
 
     from tta_pipeline.benchmarks.shard_settings import ShardSettings
     from tta_pipeline.data.sources.source_section import ImagesSection
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _PATTERN_LIMIT_S = 2.0
-_ABOUT_SOURCE = ("sources", "group_depth", "class_pattern", "layout", "ground_truth", "ground_truth_name")
+_ABOUT_SOURCE = ("sources", "group_depth", "class_pattern", "layout", "ground_truth", "ground_truth_name", "function")
 
 _PROBES = ("n01440764/", "a", "0", "_", "n0144_", "A.")
 
@@ -71,12 +72,17 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
             "--class-map wnids.json --skip-foreign-classes"
         ),
         "tta-pipeline shards make imagenet/val shards/clean/0 --group-depth 0 --num-shards 16",
+        "tta-pipeline shards make --function my_images:images --argument root=/data shards/fog/5 --num-shards 1",
     ],
 )
 @click.argument("sources", metavar="SOURCE...", nargs=-1, type=LocalPath(is_read=True))
 @click.argument("output", metavar="OUT", required=False, type=LocalPath())
 @click.option("--config", type=LocalPath(is_read=True), is_eager=True, expose_value=False, callback=_load_config,
               help="YAML file with these options by name, sources and output; the command line wins.")  # fmt: skip
+@click.option("--function", help="module:name of a Python function that yields the images, in place of SOURCE; OUT "
+              "names the cell that it is asked for, such as shards/fog/5.")  # fmt: skip
+@click.option("--argument", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of --function; the value "
+              "is JSON, or else text.")  # fmt: skip
 @click.option("--group-depth", type=click.IntRange(0, 3), default=2, show_default=True, help="Levels of folders above "
               "the class folders: 0 one set, 2 corruption/severity, 3 archive/corruption/severity.")  # fmt: skip
 @click.option("--group-prefix", "prefixes", multiple=True, help="Take only groups with this prefix: fog, or fog/5.")
@@ -128,15 +134,20 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
               show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
 @plain_errors
 @with_reporter
-def make_shards(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options: Any) -> None:
+def make_shards(
+    *, reporter: "ConsoleReporter", md5s: tuple[str, ...], arguments: tuple[str, ...], **options: Any
+) -> None:
     r"""Turn images into verified shards, without unpacking anything.
 
-    SOURCE is a folder tree, one or more tar or zip archives, or a folder of .npy files as CIFAR-10-C is published.
+    SOURCE is a folder tree, one or more tar or zip archives, or a folder of .npy files as CIFAR-10-C is published. In
+    its place, --function names Python code of yours.
     """
     from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
 
-    if not options["sources"] or options["output"] is None:
-        raise click.UsageError("expected SOURCE... and OUT, here or in the file of --config as sources and output")
+    if bool(options["sources"]) == bool(options["function"]) or options["output"] is None:
+        raise click.UsageError(
+            "expected SOURCE... or --function, and OUT, here or in the file of --config as sources, function and output"
+        )
     _require_quick_pattern(options["class_pattern"])
     from tta_pipeline.data.shifts.shift_set_files import find_shift_set
     from tta_pipeline.domain.locations import Locations
@@ -148,7 +159,7 @@ def make_shards(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options
     rest = {name: options.pop(name) for name in ("output", "prefixes", "class_map", "jobs")}
     settings = _shard_settings(options)
     order = ShardRequest(
-        source=_section({**about, "class_map": rest["class_map"]}, md5s),
+        source=_section({**about, "class_map": rest["class_map"]}, md5s, arguments),
         shift_set=find_shift_set(shift_set, own_folder),
         settings=settings,
         **rest,
@@ -167,7 +178,7 @@ def make_shards(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options
         reporter.report_finished(line + left_out, facts, number=number, total=total)
 
 
-def _section(options: dict[str, Any], md5s: Sequence[str]) -> "ImagesSection":
+def _section(options: dict[str, Any], md5s: Sequence[str], arguments: Sequence[str]) -> "ImagesSection":
     """Return the section `source` of a benchmark file for *options*."""
     from pydantic import ValidationError
 
@@ -179,10 +190,29 @@ def _section(options: dict[str, Any], md5s: Sequence[str]) -> "ImagesSection":
     about = {name: options[name] for name in _ABOUT_SOURCE}
     try:
         return section_from_options(
-            SourceOptions(**about, devkit=class_map if has_devkit else None, expect_md5=_parse_md5s(md5s))
+            SourceOptions(
+                **about,
+                devkit=class_map if has_devkit else None,
+                expect_md5=_parse_md5s(md5s),
+                arguments=_parse_arguments(arguments),
+            )
         )
     except ValidationError as error:
         raise click.UsageError(_first_problem(error)) from None
+
+
+def _parse_arguments(arguments: Sequence[str]) -> dict[str, "JsonValue"]:
+    """Return the value of each argument by its name."""
+    found: dict[str, JsonValue] = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if not name.isidentifier() or not equals:
+            raise click.UsageError(f"--argument is {argument!r}; expected NAME=VALUE, such as root=/data")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
 
 
 def _parse_md5s(md5s: Sequence[str]) -> dict[str, str]:

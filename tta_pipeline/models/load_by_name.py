@@ -16,7 +16,6 @@ from tta_pipeline.benchmarks.model_specs import (
     TimmModel,
     TorchvisionModel,
 )
-from tta_pipeline.benchmarks.user_functions import is_reference
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.architecture import NetworkWeights
 from tta_pipeline.models.fitting import require_fitting
@@ -25,6 +24,7 @@ from tta_pipeline.models.model_kind import kind_of
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.trained_models import load_trained_model
 from tta_pipeline.results.reader_notes import UNTRAINED
+from tta_pipeline.util.user_functions import is_reference
 from tta_pipeline.util.validation_errors import mistakes
 
 _NUM_IMAGENET = 1000

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from tta_pipeline.benchmarks.model_specs import PythonModel
-from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.errors import EvaluationError, ShardError
 from tta_pipeline.models.architecture import Architecture, NetworkWeights
 from tta_pipeline.models.fitting import PLACEHOLDER_CLASSES, make_without_storage, read_fitting_weights
@@ -18,6 +17,7 @@ from tta_pipeline.models.try_network import require_outputs
 from tta_pipeline.results.reader_notes import UNTRAINED
 from tta_pipeline.util.own_code import describe_raised, place_of
 from tta_pipeline.util.source_code import source_sha256
+from tta_pipeline.util.user_functions import load_function
 
 
 class Python(NetworkKind[PythonModel]):

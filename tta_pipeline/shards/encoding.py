@@ -9,10 +9,10 @@ import simplejpeg
 from PIL import Image
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.data.images import ARRAYS, decode_with_pillow, read_array, read_image_header
 from tta_pipeline.errors import ShardError
 from tta_pipeline.util.own_code import describe_raised, place_of
+from tta_pipeline.util.user_functions import load_function
 
 _COLOURS = {"Gray": "GRAY", "CMYK": "CMYK", "YCCK": "CMYK"}
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}

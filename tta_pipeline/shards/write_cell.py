@@ -2,15 +2,15 @@
 
 import hashlib
 from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.labels.class_map import ClassMap, label_order
 from tta_pipeline.data.sources.folder_tree import FolderTree
+from tta_pipeline.data.sources.images_of_python import Content, check_yielded
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.data.sources.spill import SpillFile, spill_folder
 from tta_pipeline.domain.cells import Cell
-from tta_pipeline.errors import SourceError
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import CellTask, Conversion, convert
 from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
@@ -18,10 +18,8 @@ from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.shard_set_writing import Target, find_unchanged
 from tta_pipeline.util.files import node_local_folder
-from tta_pipeline.util.identifiers import require_unicode
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Reporter, quiet_reporter
-from tta_pipeline.util.short_lists import short_repr
 
 
 def shard_split(
@@ -67,7 +65,7 @@ def shard_split(
 
 
 def shard_images(
-    images: Iterable[tuple[str, str, bytes]],
+    images: Iterable[tuple[str, str, Content]],
     output: Path,
     *,
     cell: Cell,
@@ -82,7 +80,7 @@ def shard_images(
     The images are kept in a file in `$TMPDIR` until all are there, since shards hold them in another order.
 
     Args:
-        images: Class, file name and content of each image file.
+        images: Class, file name and content of each image; a PIL image becomes a PNG file.
         output: See `shard_split`, as for all others.
         cell: Cell of the images.
         settings: Limits, order and processing of the images.
@@ -112,27 +110,15 @@ def shard_images(
         return write_cell(task, progress, workers).shard_set
 
 
-def _spill(images: Iterable[tuple[str, str, bytes]], file: SpillFile) -> str:
+def _spill(images: Iterable[tuple[str, str, Content]], file: SpillFile) -> str:
     """Append *images* to *file*, and return the hash of their names and contents."""
     digest = hashlib.sha256()
-    for number, image in enumerate(images):
-        match image:
-            case (str(class_name), str(file_name), bytes(data)) if class_name and _is_file_name(file_name):
-                name = f"{class_name}/{file_name}"
-                require_unicode(name, of=f"image {number}", error=SourceError)
-                digest.update(f"{name}\0{len(data)}\0".encode())
-                digest.update(data)
-                file.append(class_name, file_name, data)
-            case _:
-                raise SourceError(
-                    f"image {number} is {short_repr(image)}; expected its class, its file name without a folder, and "
-                    'the bytes of the file, such as ("n01440764", "1.png", data)'
-                )
+    for image in check_yielded(images):
+        data = image.read()
+        digest.update(f"{image.class_name}/{image.file_name}\0{len(data)}\0".encode())
+        digest.update(data)
+        file.append(image.class_name, image.file_name, data)
     return digest.hexdigest()
-
-
-def _is_file_name(name: str) -> bool:
-    return bool(name) and PurePosixPath(name).name == name and "\0" not in name
 
 
 def write_cell(task: CellTask, progress: Reporter, workers: Workers | None = None) -> PublishedShardSet:

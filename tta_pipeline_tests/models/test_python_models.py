@@ -21,13 +21,13 @@ from torch.optim.swa_utils import AveragedModel
 
 import tta_pipeline as tta
 from tta_pipeline.benchmarks.model_specs import PythonModel
-from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.errors import ClassCountError, EvaluationError
 from tta_pipeline.extras.training.initial_network import load_network
 from tta_pipeline.methods import build
 from tta_pipeline.models.model_kind import ModelContext, kind_of
 from tta_pipeline.models.weights import read_state
 from tta_pipeline.util.files import hash_file
+from tta_pipeline.util.user_functions import load_function
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 TEN = tuple(f"c{number}" for number in range(10))

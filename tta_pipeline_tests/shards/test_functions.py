@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.benchmarks.user_functions import load_function
 from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.errors import ShardError
 from tta_pipeline.loading.reader import Stream
@@ -19,6 +18,7 @@ from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import ConversionResult
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.util.user_functions import load_function
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 
 INVERTED = "def change(image):\n    return 255 - image\n"

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from pydantic import JsonValue
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
@@ -17,6 +19,8 @@ class SourceOptions:
     ground_truth_name: str = "ILSVRC2012_val_%08d.JPEG"
     devkit: Path | None = None
     expect_md5: Mapping[str, str] = field(default_factory=dict)
+    function: str | None = None
+    arguments: Mapping[str, JsonValue] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path | None:

@@ -74,12 +74,12 @@ class SourceSection(ConfigModel, ABC):
     @property
     def has_clean(self) -> bool:
         """Whether there are uncorrupted test images."""
-        return getattr(self, "clean", None) is not None
+        return bool(getattr(self, "clean", None))
 
     @property
     def has_train(self) -> bool:
         """Whether there are images to train source models on."""
-        return getattr(self, "train", None) is not None
+        return bool(getattr(self, "train", None))
 
     @abstractmethod
     def open(self, at: SourceContext) -> Observed:

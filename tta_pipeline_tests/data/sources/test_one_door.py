@@ -21,6 +21,7 @@ MD5 = "a" * 32
 HEAD = "title: x\nimage_size: 32\nshards: {num_shards: 1}\nmodels: {}\nexperiments: {}\n"
 DEFAULTS = {
     "group_depth": 2, "class_pattern": None, "layout": "corruptions", "ground_truth": None, "class_map": None,
+    "function": None,
     "ground_truth_name": "ILSVRC2012_val_%08d.JPEG",
 }  # fmt: skip
 
@@ -57,6 +58,8 @@ def lay(tmp_path: Path) -> None:
          "{kind: folder, root: tree, ground_truth: t, ground_truth_name: '%03d.png'}"),
         (["arrays.tar"], {}, "{kind: archive, archives: [arrays.tar]}"),
         (["arrays"], {}, "{kind: npy, root: arrays}"),
+        ([], {"function": "json:loads", "arguments": ("s=x", "n=1")},
+         "{kind: python, function: 'json:loads', arguments: {s: x, n: 1}}"),
     ],
 )  # fmt: skip
 def test_options_and_fields_give_one_section(
@@ -67,18 +70,17 @@ def test_options_and_fields_give_one_section(
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "mine.yaml"
     path.write_text(f"{HEAD}source: {written}\n")
-    md5s = options.get("md5s", ())
     told = {**DEFAULTS, **options, "sources": tuple(map(Path, sources))}
-    told.pop("md5s", None)
+    md5s, arguments = told.pop("md5s", ()), told.pop("arguments", ())
 
-    assert load_benchmark(path).source == _section(told, md5s)
+    assert load_benchmark(path).source == _section(told, md5s, arguments)
 
 
 def test_every_kind_that_the_verb_takes_is_tried_above():
     """A kind with options is one of those whose section is compared."""
     taking = {kind for kind in KINDS if issubclass(kind, ImagesSection) and "from_options" in vars(kind)}
 
-    assert {"ArchiveSource", "FolderSource", "NpySource"} <= {kind.__name__ for kind in taking}
+    assert {"ArchiveSource", "FolderSource", "NpySource", "PythonSource"} <= {kind.__name__ for kind in taking}
     assert all(kind.options <= set(SourceOptions.__dataclass_fields__) for kind in taking)
 
 

@@ -10,6 +10,7 @@ from tta_pipeline.data.sources.kinds.folder import FolderSource
 from tta_pipeline.data.sources.kinds.generated import GeneratedSource
 from tta_pipeline.data.sources.kinds.huggingface import HuggingFaceSource
 from tta_pipeline.data.sources.kinds.npy import NpySource
+from tta_pipeline.data.sources.kinds.python import PythonSource
 from tta_pipeline.data.sources.kinds.shards import ShardsSource
 from tta_pipeline.data.sources.kinds.torchvision import TorchvisionSource
 from tta_pipeline.data.sources.source_options import SourceOptions
@@ -25,12 +26,14 @@ __all__ = [
     "GeneratedSource",
     "HuggingFaceSource",
     "NpySource",
+    "PythonSource",
     "ShardsSource",
     "SourceSection",
     "TorchvisionSource",
 ]
 
 KINDS: tuple[type[SourceSection], ...] = (
+    PythonSource,
     NpySource,
     ShardsSource,
     HuggingFaceSource,
@@ -38,7 +41,7 @@ KINDS: tuple[type[SourceSection], ...] = (
     ArchiveSource,
     GeneratedSource,
 )
-"""Kinds that `new-benchmark` recognises, in the order in which they are tried."""
+"""Kinds that `new-benchmark` or `shards make` recognises, in the order in which they are tried."""
 
 
 def section_from_options(options: SourceOptions) -> ImagesSection:
@@ -60,6 +63,7 @@ AnySource = Annotated[
     | FolderSource
     | ArchiveSource
     | NpySource
+    | PythonSource
     | HuggingFaceSource
     | TorchvisionSource
     | GeneratedSource
