@@ -29,6 +29,7 @@ from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, Project, launcher, write_tree
 from tta_pipeline_tests.evaluation.test_evaluator import small_model
 from tta_pipeline_tests.hub_server import hub_server
+from tta_pipeline_tests.library_data import draw_cifar10
 from tta_pipeline_tests.methods.own_method import Mirrored
 from tta_pipeline_tests.models.onnx_file import write_onnx
 
@@ -130,6 +131,7 @@ def test_examples_print_what_they_say(
         "query_results": (sweep.locations.root,),
         "read_shards": (shards / "contrast/5",),
         "shard_folder": (fog, tmp_path / "shards/fog/5"),
+        "torchvision_images": (draw_cifar10(tmp_path / "cifar", monkeypatch), tmp_path / "shards/clean/0"),
         "torchrun_forward": (shards / "contrast/5", model),
         "train_and_adapt": (few, few),
     }[example.stem]

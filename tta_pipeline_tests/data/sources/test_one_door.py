@@ -97,8 +97,6 @@ def test_an_option_without_effect_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("source", "found"),
     [
-        ("{kind: torchvision, dataset: 'a:B', arguments: {root: /x, train: false}}", "arguments.*'/x'.*fog|1.*fog|2"),
-        ("{kind: torchvision, dataset: 'a:B', arguments: {root: '/x/{shift}'}}", "arguments.*'/x/fog'.*fog|1.*fog|2"),
         ("{kind: huggingface, data_set: /x, part: test}", r"part\b.*\btest\b.*fog|1.*fog|2"),
         ("{kind: huggingface, data_set: /x, part: '{severity}'}", r"part\b.*\b1\b.*fog|1.*snow|1"),
         ("{kind: huggingface, data_set: /x, parts: {fog: fog}}", r"part\b.*\bfog\b.*fog|1.*fog|2"),
@@ -108,7 +106,6 @@ def test_an_option_without_effect_is_refused(tmp_path: Path):
         ("{kind: shards, root: 'https://h/set'}", ""),
         ("{kind: shards, root: 'https://h/{shift}-{severity}'}", ""),
         ("{kind: huggingface, data_set: /x}", ""),
-        ("{kind: torchvision, dataset: 'a:B', arguments: {root: '/x/{shift}/{severity}'}}", ""),
     ],
 )  # fmt: skip
 def test_no_two_cells_have_the_same_images(tmp_path: Path, source: str, found: str):

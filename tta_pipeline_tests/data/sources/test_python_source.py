@@ -1,5 +1,6 @@
 """Images that a function of the user yields become shards."""
 
+import ast
 import io
 import json
 import re
@@ -11,6 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from PIL import Image
+from torchvision.datasets import CIFAR10
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_benchmark
@@ -27,7 +29,9 @@ from tta_pipeline.shards.write_cell import write_cell
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline.util.user_functions import load_function
 from tta_pipeline_tests.conftest import jpeg
+from tta_pipeline_tests.library_data import draw_cifar10
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 FOG = Cell(corruption="fog", severity=1)
 IMAGES = """
 from pathlib import Path
@@ -198,6 +202,31 @@ def test_class_numbers_count_in_the_class_map(module: Path):
     assert {f"n{number:02d}/x.png": number for number in range(12)} == {
         name: int(np.asarray(Image.open(io.BytesIO(data))).max()) for name, data in made.items()
     }
+
+
+def of_example(name: str, folder: Path, **arguments: str) -> Benchmark:
+    """Return the benchmark with the sections in the docstring of the example *name*, and with *arguments*."""
+    docstring = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text())) or ""
+    sections = yaml.safe_load(docstring.partition("In a benchmark file:\n")[2].partition("    python examples")[0])
+    assert set(arguments) == set(sections["source"]["arguments"])
+    sections["source"]["arguments"] = arguments
+    head = {"title": "x", "image_size": 32, "shards": {"num_shards": 1}, "models": {}, "experiments": {}}
+    (folder / "mine.yaml").write_text(yaml.safe_dump({**head, **sections}))
+    return load_benchmark(folder / "mine.yaml")
+
+
+def test_data_sets_of_torchvision_keep_their_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """By the example, under the names of their classes."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    root = draw_cifar10(tmp_path / "cifar", monkeypatch)
+    found = of_example("torchvision_images", tmp_path, root=str(root))
+
+    made = images(found, tmp_path, found.cells[0])
+
+    data = CIFAR10(root, train=False)
+    assert {f"{data.classes[label]}/{number:05d}.png" for number, label in enumerate(data.targets)} == set(made)
+    for name, content in made.items():
+        np.testing.assert_array_equal(data.data[int(name[-9:-4])], np.asarray(Image.open(io.BytesIO(content))))
 
 
 def make(*arguments: str) -> tuple[int, str]:

@@ -114,7 +114,6 @@ def test_training_images_are_stored_as_they_are(lie: Path, train):
     [
         "{{kind: archive, archives: [{lie}/cells.tar], train: {lie}/imagenet}}",
         "{{kind: generated, clean: {lie}/imagenet, train: {lie}/imagenet, severity_table: cifar_c}}",
-        "{{kind: torchvision, dataset: {dataset}, arguments: {{root: {lie}/cells/fog/1}}, train: {lie}/imagenet}}",
     ],
 )
 def test_every_kind_of_source_can_have_training_images(lie: Path, source: str):
@@ -122,12 +121,7 @@ def test_every_kind_of_source_can_have_training_images(lie: Path, source: str):
     with tarfile.open(lie / "cells.tar", "w") as tar:
         tar.add(lie / "cells", ".")
 
-    assert (
-        18
-        == shards_of(
-            benchmark(lie, source.format(lie=lie, dataset="torchvision.datasets:ImageFolder")), lie
-        ).manifest.num_samples
-    )
+    assert 18 == shards_of(benchmark(lie, source.format(lie=lie)), lie).manifest.num_samples
 
 
 def test_shards_of_training_images_have_limits_of_their_own(lie: Path):

@@ -12,7 +12,6 @@ from tta_pipeline.data.sources.kinds.huggingface import HuggingFaceSource
 from tta_pipeline.data.sources.kinds.npy import NpySource
 from tta_pipeline.data.sources.kinds.python import PythonSource
 from tta_pipeline.data.sources.kinds.shards import ShardsSource
-from tta_pipeline.data.sources.kinds.torchvision import TorchvisionSource
 from tta_pipeline.data.sources.source_options import SourceOptions
 from tta_pipeline.data.sources.source_section import ImagesSection, SourceSection
 from tta_pipeline.errors import SourceError
@@ -29,7 +28,6 @@ __all__ = [
     "PythonSource",
     "ShardsSource",
     "SourceSection",
-    "TorchvisionSource",
 ]
 
 KINDS: tuple[type[SourceSection], ...] = (
@@ -65,7 +63,6 @@ AnySource = Annotated[
     | NpySource
     | PythonSource
     | HuggingFaceSource
-    | TorchvisionSource
     | GeneratedSource
     | ShardsSource,
     Field(discriminator="kind"),
