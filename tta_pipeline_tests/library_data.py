@@ -1,11 +1,16 @@
 """Small data sets in the files that libraries read."""
 
+import json
 import pickle
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from torchvision.datasets import CIFAR10
+
+from tta_pipeline_tests.conftest import jpeg
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -18,4 +23,15 @@ def draw_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "test_batch").write_bytes(pickle.dumps({"data": pixels, "labels": [*range(10)] * 2}))
     (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": [*CLASSES]}))
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
+    return root
+
+
+def write_hub_folder(root: Path, split: str) -> Path:
+    """Write a *split* of twenty images under *root* as `datasets` does, and return *root*."""
+    kind = {"names": [*CLASSES], "_type": "ClassLabel"}
+    features = {"info": {"features": {"image": {"_type": "Image"}, "label": kind}}}
+    rows = [{"image": {"bytes": jpeg(number), "path": f"{number}.jpg"}, "label": number % 10} for number in range(20)]
+    table = pa.Table.from_pylist(rows).replace_schema_metadata({"huggingface": json.dumps(features)})
+    (root / "data").mkdir(parents=True)
+    pq.write_table(table, root / "data" / f"{split}-00000-of-00001.parquet")
     return root

@@ -29,7 +29,7 @@ from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, Project, launcher, write_tree
 from tta_pipeline_tests.evaluation.test_evaluator import small_model
 from tta_pipeline_tests.hub_server import hub_server
-from tta_pipeline_tests.library_data import draw_cifar10
+from tta_pipeline_tests.library_data import draw_cifar10, write_hub_folder
 from tta_pipeline_tests.methods.own_method import Mirrored
 from tta_pipeline_tests.models.onnx_file import write_onnx
 
@@ -118,12 +118,15 @@ def test_examples_print_what_they_say(
     example: Path, sweep: Project, fog: Path, few: Path, monkeypatch: pytest.MonkeyPatch, *, capsys
 ):
     """Each is a script of at most forty lines of code, and its docstring shows what it prints, up to the numbers."""
+    if example.stem == "hub_images":
+        pytest.importorskip("datasets", reason="datasets, which is not in the extra dev, is not installed")
     small, tmp_path = sweep.locations.root / "small", fog.parents[2]
     shards, model = small / "shards", small / "source_models/cnn.safetensors"
     given = {
         "compare_methods": (shards / "contrast/5", model, tmp_path / "methods.png"),
         "continual": (model, shards / "gaussian_noise/5", shards / "contrast/5"),
         "filter_and_augment": (shards / "contrast/5", tmp_path / "mirrored/contrast/5"),
+        "hub_images": (write_hub_folder(tmp_path / "you", "fog_5"), "0" * 40, tmp_path / "shards/fog/5"),
         "onnx_model": (tmp_path / "network.onnx", shards / "contrast/5"),
         "own_method": (shards / "contrast/5", model),
         "own_model": (shards / "contrast/5",),

@@ -1,17 +1,13 @@
-"""Conversion of class numbers, from 0, and of a data set's own class names to the names in the class map."""
+"""Conversion of class numbers, from 0, to the names in the class map."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tta_pipeline.data.labels.class_map import label_order
 from tta_pipeline.data.sources.listing import Listing, Source, SourceAround
 from tta_pipeline.data.sources.source_section import SourceContext
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import SourceError
 from tta_pipeline.util.garbage_collection import gc_paused
-from tta_pipeline.util.identifiers import find_duplicates
-from tta_pipeline.util.plurals import count_of
-from tta_pipeline.util.short_lists import abbreviate_list
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,53 +46,10 @@ def resolve_class_numbers(source: Source, at: SourceContext) -> Source:
     return NumberedClasses(source=source, classes=at.classes, must=True)
 
 
-def map_names_to_classes(
-    names: Sequence[str], classes: Sequence[str], *, are_numbers: bool, where: object
-) -> Mapping[str, str]:
-    """Return the class in the class map for each of *names*, the class names of the data set *where*.
-
-    If all names are numbers, they are positions in *classes* if *are_numbers* is set or none of them is a class.
-    Without *classes*, each name is its own class.
-    """
-    if twice := find_duplicates(names):
-        raise SourceError(
-            f"{where} names {abbreviate_list(twice)} more than once; expected each class once: rename them there"
-        )
-    if not classes:
-        return {name: name for name in names}
-    if all(map(_is_number, names)) and (are_numbers or set(names).isdisjoint(classes)):
-        meant = {name: classes[int(name)] for name in names if int(name) < len(classes)}
-    else:
-        meant = {name: name for name in set(names).intersection(classes)}
-    if unknown := [name for name in names if name not in meant]:
-        raise SourceError(
-            f"{where} names {count_of(len(unknown), 'class')} that the class map of {len(classes)} lacks: "
-            f"{abbreviate_list(unknown)}; expected its names, such as {abbreviate_list(classes)}, or numbers from 0 to "
-            f"{len(classes) - 1}: give the class map that has these names, or leave class_map out"
-        )
-    return meant
-
-
-def name_of_label(label: int, names: Sequence[str], *, where: object) -> str:
-    """Return the class of *label*, which is in the file or item *where*, among *names* in label order."""
-    if not 0 <= label < len(names):
-        raise SourceError(
-            f"{where} has the label {label}; expected 0 to {len(names) - 1}, one for each of the {len(names)} classes: "
-            "give the class map of these labels"
-        )
-    return names[label]
-
-
 def number_names(count: int) -> tuple[str, ...]:
     """Return the names of *count* classes that have only labels: the labels themselves, all of one width."""
     width = len(str(max(count - 1, 0)))
     return tuple(f"{number:0{width}d}" for number in range(count))
-
-
-def merge_class_names(found: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the classes of several parts of a data set: in their common order if there is one, else in label order."""
-    orders = set(found)
-    return orders.pop() if len(orders) == 1 else label_order({name for order in orders for name in order})
 
 
 def _is_number(folder: str) -> bool:

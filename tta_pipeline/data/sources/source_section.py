@@ -159,12 +159,6 @@ def find_shared_place(field: str, places: Iterable[tuple[Cell, object]]) -> Iter
             return
 
 
-def fill_in_cell(text: str, cell: Cell, shift_set: ShiftSet) -> str:
-    """Return *text* with the folder of the shift in place of `{shift}`, and the severity in place of `{severity}`."""
-    shift = shift_set.folder_of(cell.corruption)
-    return text.replace("{shift}", shift).replace("{severity}", str(cell.severity))
-
-
 def filter_by_prefix(cells: Cells, prefixes: Sequence[str]) -> Cells:
     """Return the *cells* whose path begins with one of *prefixes*, such as `fog` or `fog/5`; all if there are none."""
     paths = [prefix.strip("/") for prefix in prefixes]

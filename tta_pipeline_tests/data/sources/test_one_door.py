@@ -97,15 +97,11 @@ def test_an_option_without_effect_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("source", "found"),
     [
-        ("{kind: huggingface, data_set: /x, part: test}", r"part\b.*\btest\b.*fog|1.*fog|2"),
-        ("{kind: huggingface, data_set: /x, part: '{severity}'}", r"part\b.*\b1\b.*fog|1.*snow|1"),
-        ("{kind: huggingface, data_set: /x, parts: {fog: fog}}", r"part\b.*\bfog\b.*fog|1.*fog|2"),
         ("{kind: shards, root: 'https://h/{shift}/a-{0..3}.tar'}", r"root\b.*https://h/fog/a-.*fog|1.*fog|2"),
         ("{kind: shards, root: 'https://h/fog/{severity}'}", r"root\b.*https://h/fog/1.*fog|1.*snow|1"),
         ("{kind: shards, root: ['https://h/{shift}/{severity}.tar', 'https://h/a.tar']}", r"root\b.*https://h/a.tar.*fog|1.*fog|2"),
         ("{kind: shards, root: 'https://h/set'}", ""),
         ("{kind: shards, root: 'https://h/{shift}-{severity}'}", ""),
-        ("{kind: huggingface, data_set: /x}", ""),
     ],
 )  # fmt: skip
 def test_no_two_cells_have_the_same_images(tmp_path: Path, source: str, found: str):

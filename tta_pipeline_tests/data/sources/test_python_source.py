@@ -29,7 +29,7 @@ from tta_pipeline.shards.write_cell import write_cell
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline.util.user_functions import load_function
 from tta_pipeline_tests.conftest import jpeg
-from tta_pipeline_tests.library_data import draw_cifar10
+from tta_pipeline_tests.library_data import CLASSES, draw_cifar10, write_hub_folder
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FOG = Cell(corruption="fog", severity=1)
@@ -227,6 +227,19 @@ def test_data_sets_of_torchvision_keep_their_pixels(tmp_path: Path, monkeypatch:
     assert {f"{data.classes[label]}/{number:05d}.png" for number, label in enumerate(data.targets)} == set(made)
     for name, content in made.items():
         np.testing.assert_array_equal(data.data[int(name[-9:-4])], np.asarray(Image.open(io.BytesIO(content))))
+
+
+def test_data_sets_of_the_hub_keep_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """By the example, byte for byte; it must be told the commit."""
+    pytest.importorskip("datasets", reason="datasets, which is not in the extra dev, is not installed")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    folder = str(write_hub_folder(tmp_path / "you", "fog_1"))
+    found = of_example("hub_images", tmp_path, repository=folder, revision=40 * "0")
+
+    expected = {f"{CLASSES[number % 10]}/{number:08d}.jpg": jpeg(number) for number in range(20)}
+    assert expected == images(found, tmp_path)
+    with pytest.raises(SourceError, match=r"hub_images:images.*TypeError.*'revision'"):
+        images(benchmark(tmp_path, function="hub_images:images", arguments={"repository": folder}), tmp_path)
 
 
 def make(*arguments: str) -> tuple[int, str]:

@@ -8,7 +8,6 @@ from tta_pipeline.data.sources.kinds.archive import ArchiveSource
 from tta_pipeline.data.sources.kinds.digits import DigitsSource
 from tta_pipeline.data.sources.kinds.folder import FolderSource
 from tta_pipeline.data.sources.kinds.generated import GeneratedSource
-from tta_pipeline.data.sources.kinds.huggingface import HuggingFaceSource
 from tta_pipeline.data.sources.kinds.npy import NpySource
 from tta_pipeline.data.sources.kinds.python import PythonSource
 from tta_pipeline.data.sources.kinds.shards import ShardsSource
@@ -23,7 +22,6 @@ __all__ = [
     "DigitsSource",
     "FolderSource",
     "GeneratedSource",
-    "HuggingFaceSource",
     "NpySource",
     "PythonSource",
     "ShardsSource",
@@ -34,7 +32,6 @@ KINDS: tuple[type[SourceSection], ...] = (
     PythonSource,
     NpySource,
     ShardsSource,
-    HuggingFaceSource,
     FolderSource,
     ArchiveSource,
     GeneratedSource,
@@ -57,14 +54,7 @@ def section_from_options(options: SourceOptions) -> ImagesSection:
 
 
 AnySource = Annotated[
-    DigitsSource
-    | FolderSource
-    | ArchiveSource
-    | NpySource
-    | PythonSource
-    | HuggingFaceSource
-    | GeneratedSource
-    | ShardsSource,
+    DigitsSource | FolderSource | ArchiveSource | NpySource | PythonSource | GeneratedSource | ShardsSource,
     Field(discriminator="kind"),
 ]
 """The source of the images."""

@@ -30,8 +30,8 @@ class PythonSource(ImagesSection):
 
     `def images(corruption, severity, **arguments)` yields, for each image of this cell, its class, its file name, and
     the bytes or the path of the file, or a PIL image, which is stored as PNG without loss. Without `class_map` the
-    function also runs once for every cell to find the classes. Shards are written again when its code, the arguments,
-    or a file at a path among the arguments change.
+    function also runs once for every cell to find the classes, which are then sorted. Shards are written again when
+    its code, the arguments, or a file at a path among the arguments change.
     """
 
     kind: Literal["python"]
