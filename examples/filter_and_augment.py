@@ -7,25 +7,22 @@ prints
     contrast|5: 600 samples became 293, of the first 5 of 10 classes
 """
 
-import io
 import sys
 from collections.abc import Iterator
 
-from PIL import ImageOps
+from PIL import Image, ImageOps
 
 import tta_pipeline as tta
 
 NUM_CLASSES = 5
 
 
-def mirrored(cell: tta.Shards) -> Iterator[tuple[str, str, bytes]]:
-    """Yield class, file name and content of a mirrored image for each sample of the first classes."""
+def mirrored(cell: tta.Shards) -> Iterator[tuple[str, str, Image.Image]]:
+    """Yield class, file name and mirrored image for each sample of the first classes."""
     for number in range(len(cell)):
         image, label = cell[number]
         if label < NUM_CLASSES:
-            file = io.BytesIO()
-            ImageOps.mirror(image).save(file, "PNG")
-            yield cell.classes[label], f"{number:05d}.png", file.getvalue()
+            yield cell.classes[label], f"{number:05d}.png", ImageOps.mirror(image)
 
 
 def main(source: str, output: str) -> None:

@@ -143,7 +143,7 @@ def _cells(shift_set: ShiftSet) -> tuple[Cell, ...]:
 
 
 def _where(source: ImagesSection) -> str:
-    return ", ".join(str(value) for name, value in source if name in ("root", "archives"))
+    return ", ".join(str(value) for name, value in source if name in ("root", "archives", "function"))
 
 
 def _convert_all(conversion: Conversion, found: Sequence[Cell], workers: Workers) -> Iterator[PublishedShardSet]:

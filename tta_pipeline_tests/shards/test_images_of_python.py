@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import tta_pipeline as tta
 from tta_pipeline.errors import ClassMapError, SourceError
@@ -35,6 +36,18 @@ def test_each_image_is_there_once_byte_for_byte(tmp_path: Path):
     assert {f"{name}/{file}": (name, sha256(data).digest()) for name, file, data in images()} == contents(cell)
     assert ("fog|5", "mine", ("n0/1", "n02")) == (cell.manifest.cell.key, cell.manifest.benchmark, cell.classes)
     assert [()] == [verdict.problems for verdict in tta.verify(tmp_path / "mine")]
+
+
+def test_a_path_or_a_picture_is_an_image_too(tmp_path: Path):
+    """A file stays as it is, and a picture keeps its pixels in a PNG."""
+    (tmp_path / "a.jpg").write_bytes(jpeg(1))
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8))
+
+    cell = tta.shard([("n01", "a.jpg", tmp_path / "a.jpg"), ("n02", "b.png", picture)], tmp_path / "out", num_shards=1)
+
+    assert ("n01", sha256(jpeg(1)).digest()) == contents(cell)["n01/a.jpg"]
+    (pixels,) = [np.asarray(image) for image, label in cell if label == 1]
+    np.testing.assert_array_equal(np.asarray(picture), pixels)
 
 
 def test_the_same_images_are_not_written_again(tmp_path: Path):
