@@ -116,11 +116,12 @@ def test_code_arguments_and_files_decide_the_version(module: Path):
     module.write_text(IMAGES.replace("shade=7", "shade=8"))
     versions.append(version(benchmark(folder), folder))
     versions.append(version(benchmark(folder, arguments={"root": f"{folder}/set", "shade": 9}), folder))
+    versions.append(version(benchmark(folder, arguments={"root": f"{folder}/set", "query": 300 * "x"}), folder))
     (folder / "set/more").mkdir()
     (folder / "set/more/2.jpg").write_bytes(jpeg(2))
     versions.append(version(benchmark(folder), folder))
 
-    assert 4 == len(set(versions))
+    assert 5 == len(set(versions))
 
 
 def test_shards_of_other_code_are_refused(module: Path, monkeypatch: pytest.MonkeyPatch):

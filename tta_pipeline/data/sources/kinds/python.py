@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -131,7 +132,8 @@ class PythonImages(SpilledImages):
     def _version(self) -> str:
         digest = hashlib.sha256(json.dumps(self.recipe, sort_keys=True).encode())
         for value in self.arguments.values():
-            for stamp in _stamps(Path(value)) if isinstance(value, str) else ():
+            is_path = isinstance(value, str) and os.path.exists(value)  # noqa: PTH110 - Path refuses a long text
+            for stamp in _stamps(Path(str(value))) if is_path else ():
                 digest.update(f"{stamp}\n".encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
 
@@ -166,7 +168,7 @@ class PythonImages(SpilledImages):
 
 
 def _stamps(path: Path) -> Iterator[tuple[str, int, int]]:
-    """Yield place, size and time of the file *path*, or of each file under the folder *path*; nothing if it is none."""
+    """Yield place, size and time of the file *path*, or of each file under the folder *path*."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     for file in files:
         if file.is_file():
