@@ -145,7 +145,7 @@ def test_code_that_was_edited_since_it_was_imported_is_refused(module: Path):
     module.write_text(IMAGES.replace("shade=7", "shade=8"))
 
     with pytest.raises(SourceError, match=re.escape(str(module))):
-        images(benchmark(module.parent), module.parent)
+        version(benchmark(module.parent), module.parent)
 
 
 @pytest.mark.parametrize(

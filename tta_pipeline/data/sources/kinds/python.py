@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -54,14 +54,7 @@ class PythonSource(ImagesSection):
 
     def open(self, at: SourceContext) -> Source:
         """Return the images."""
-        images = PythonImages(
-            function=self.function,
-            arguments=self.arguments,
-            recipe=self.recipe,
-            cells=at.cells,
-            classes=at.classes,
-            spill_root=at.spill_root,
-        )
+        images = PythonImages(section=self, cells=at.cells, classes=at.classes, spill_root=at.spill_root)
         return resolve_class_numbers(images, at)
 
     @property
@@ -99,13 +92,9 @@ class PythonSource(ImagesSection):
 
 @dataclass(frozen=True, kw_only=True)
 class PythonImages(SpilledImages):
-    """Images that *function* yields for each cell that it is asked for."""
+    """Images that the function of *section* yields for each cell that it is asked for."""
 
-    function: str
-    """`module:name`."""
-    arguments: Mapping[str, JsonValue]
-    recipe: Mapping[str, JsonValue]
-    """The function with its code, and its arguments."""
+    section: PythonSource
     cells: tuple[Cell, ...]
     """Cells whose classes are those of the source if there is no class map."""
     classes: Callable[[], tuple[str, ...]]
@@ -114,7 +103,7 @@ class PythonImages(SpilledImages):
     @property
     def origin(self) -> str:
         """The function."""
-        return self.function
+        return self.section.function
 
     def class_names(self) -> tuple[str, ...]:
         """Return the classes in label order, from the class map or else from the images of all cells."""
@@ -130,8 +119,8 @@ class PythonImages(SpilledImages):
 
     @cached_property
     def _version(self) -> str:
-        digest = hashlib.sha256(json.dumps(self.recipe, sort_keys=True).encode())
-        for value in self.arguments.values():
+        digest = hashlib.sha256(json.dumps(self.section.recipe, sort_keys=True).encode())
+        for value in self.section.arguments.values():
             is_path = isinstance(value, str) and os.path.exists(value)  # noqa: PTH110 - Path refuses a long text
             for stamp in _stamps(Path(str(value))) if is_path else ():
                 digest.update(f"{stamp}\n".encode("utf-8", "surrogateescape"))
@@ -147,20 +136,20 @@ class PythonImages(SpilledImages):
         images = file.flush_images()
         if not images:
             raise SourceError(
-                f"{self.function} yielded 0 images of {cell.key}; expected some: yield them, or leave the cell out"
+                f"{self.origin} yielded 0 images of {cell.key}; expected some: yield them, or leave the cell out"
             )
-        return Listing(cell=cell, root=Path(self.function), images=images)
+        return Listing(cell=cell, root=Path(self.origin), images=images)
 
     def _images(self, cell: Cell) -> Iterator[YieldedImage]:
         try:
             yield from check_yielded(self._yielded(cell))
         except SourceError as error:
-            raise SourceError(f"{self.function} for {cell.key}: {error}") from error
+            raise SourceError(f"{self.origin} for {cell.key}: {error}") from error
 
     def _yielded(self, cell: Cell) -> Iterator[object]:
-        function = load_function(self.function)
+        function = load_function(self.section.function)
         try:
-            yield from function(cell.corruption, cell.severity, **self.arguments)
+            yield from function(cell.corruption, cell.severity, **self.section.arguments)
         except Exception as error:  # whatever a user's function raises
             raise SourceError(
                 f"it raised {describe_raised(error)}; expected images: correct the function or source.arguments"
