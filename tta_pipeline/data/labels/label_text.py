@@ -9,9 +9,9 @@ import re
 
 from tta_pipeline.util.short_lists import short_repr
 
-# Possessive quantifiers would say it in one pattern, but with them Python before 3.11.5, such as that of Debian 12, takes
-# the name n01 for the number 1. So each part is matched from where the one before it ends, and never anew: a text may
-# have a million characters.
+# Possessive quantifiers would say it in one pattern, but with them Python before 3.11.5, such as that of Debian 12,
+# takes the name n01 for the number 1. So each part is matched from where the one before it ends, and never anew: a text
+# may have a million characters.
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _PRINTED = r"(?:[A-Za-z_]\w*\.)*(?:[Tt]ensor|[Aa]rray|long|u?int\d*|float\d*)\(|<tf\.Tensor:.*numpy="
 """Beginnings of numbers as NumPy, PyTorch, JAX and TensorFlow print them."""
