@@ -18,7 +18,6 @@ from tta_pipeline.defs.faults import fault_key
 from tta_pipeline.defs.jobs import benchmark_jobs
 from tta_pipeline.defs.new_cells_sensor import new_cells_sensor
 from tta_pipeline.defs.resources import console
-from tta_pipeline.defs.submissions_sensor import submissions_sensor
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.source_code import import_from_here
 
@@ -47,7 +46,6 @@ def build_definitions(locations: Locations) -> dg.Definitions:
             ],
             sensors=[
                 automation_sensor(),
-                submissions_sensor(benchmarks),
                 *(new_cells_sensor(each) for each in benchmarks.values() if not each.is_drawn),
             ],
             # Each run is a process already, and its steps follow one another: more processes would only cost imports.

@@ -19,7 +19,6 @@
      ├── ReportError                there is nothing to report on
      ├── QuestionError              a question to the database is not a query, or has no answer
      ├── WorkerError                a worker process was ended from outside
-     ├── StoppedError               a scheduler asked this process to end, and it did so between two cells
      └── SubmissionError            work cannot be given to a cluster, or the cluster does not answer
 
 Every message answers three questions in this order: what was found (with its value and path), what was expected,
@@ -101,10 +100,6 @@ class QuestionError(PipelineError):
 
 class WorkerError(PipelineError):
     """A worker process was ended from outside."""
-
-
-class StoppedError(PipelineError):
-    """A scheduler asked this process to end, and it did so between two cells."""
 
 
 class SubmissionError(PipelineError):

@@ -38,10 +38,7 @@ def test_a_room_imports_only_rooms_before_it_and_no_leaf_another():
 
 OF_EXTRAS = {
     "cleanup": {"cli/prune.py"},
-    "cluster": {
-        "cli/engines.py", "cli/piece.py", "cli/submit.py", "defs/piece_runs.py", "defs/resources/queued_runs.py",
-        "defs/submissions_sensor.py", "defs/sync_history.py",
-    },
+    "cluster": {"cli/submit.py"},
     "doctor": {"cli/doctor.py"},
     "loader_bench": {"cli/bench.py", "defs/loader_benchmark.py"},
     "new_project": {"cli/init.py", "cli/new_benchmark.py"},

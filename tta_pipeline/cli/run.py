@@ -1,26 +1,52 @@
 """The verb `run`."""
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
 from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import LocalPath, exit_with_error, plain_errors, say, say_left_out, with_device
-from tta_pipeline.cli.unfinished_work import make_planner, print_plan
+from tta_pipeline.cli.common import (
+    LocalPath,
+    exit_with_error,
+    plain_errors,
+    print_table,
+    say,
+    say_left_out,
+    with_device,
+)
+from tta_pipeline.cli.run_parts import run_parts
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.domain.cells import Cell, PartitionKey
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.interrupts import is_interrupted
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.plurals import count_of
+from tta_pipeline.util.processes import MAX_PROCESSES
 from tta_pipeline.util.short_lists import abbreviate_list
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.benchmark import Benchmark
     from tta_pipeline.benchmarks.load_files import LoadedBenchmarks
+    from tta_pipeline.evaluation.work.parts import Part
     from tta_pipeline.evaluation.work.pieces import Piece
+    from tta_pipeline.evaluation.work.planner import Planner
+
+_PLAN_COLUMNS = ("stage", "pieces", "devices_each", "hours", "hours_at_once")
+
+
+def _parse_part(_: click.Context, __: click.Parameter, value: str) -> "Part | str":
+    """Return `prepare`, `report` and an empty *value* as they are, and I/N as a part of the evaluations."""
+    from tta_pipeline.evaluation.work.parts import Part
+
+    number, slash, total = value.partition("/")
+    if value in ("", "prepare", "report"):
+        return value
+    if not (slash and number.isdecimal() and total.isdecimal() and 1 <= int(number) <= int(total)):
+        raise click.BadParameter(f"found {value!r}; expected prepare, report, or I/N such as 3/8")
+    return Part(number=int(number), num_parts=int(total))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +82,43 @@ class _Selection:
             raise click.UsageError("the options have no cell in common; expected at least one: leave an option out")
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Order:
+    """What the options ask for."""
+
+    experiments: tuple[str, ...]
+    selection: _Selection
+    device: str
+    decoded_folder: str
+    part: "Part | str"
+    """`prepare`: shards and models; a part of the evaluations; `report`; empty: all of it."""
+    num_processes: int
+    force: bool
+    dry_run: bool
+
+    @property
+    def compute(self) -> dict[str, str]:
+        """Settings of the resource of this name."""
+        return {"device": self.device, **({"decoded_folder": self.decoded_folder} if self.decoded_folder else {})}
+
+    def options(self) -> Iterator[str]:
+        """Yield the options with which a process does a part of this."""
+        yield f"--device={self.device}"
+        yield from (f"--decoded-folder={folder}" for folder in [self.decoded_folder] if folder)
+        yield from (f"--experiment={name}" for name in self.experiments)
+        yield from (f"--cell={key}" for key in self.selection.keys)
+        yield from (f"--corruption={name}" for name in self.selection.corruptions)
+        yield from (f"--severity={severity}" for severity in self.selection.severities)
+        yield from (["--force"] if self.force else [])
+
+
 @click.command(
     cls=Verb,
     examples=[
         "tta-pipeline run digits_c",
         "tta-pipeline run digits_c --cell 'fog|5' --experiment norm --experiment tent",
         "tta-pipeline run imagenet_c --corruption fog --severity 5 --dry-run",
+        "tta-pipeline run imagenet_c --processes 8",
     ],
 )
 @click.argument("benchmark_name", metavar="BENCHMARK")
@@ -76,6 +133,11 @@ class _Selection:
 @click.option("--decoded-folder", type=LocalPath(path_type=str), metavar="DIR",
               help="Keep decoded images and features there, so that methods share them; the resource's "
               "`decoded_folder`.")  # fmt: skip
+@click.option("--processes", "num_processes", type=click.IntRange(1, MAX_PROCESSES), default=1, show_default=True,
+              help="Number of processes that evaluate at a time; each leases a device of its own.")  # fmt: skip
+@click.option("--part", callback=_parse_part, default="", metavar="PART", help="Do only this part, for machines that "
+              "share the work: `prepare` makes shards and models, I/N evaluates one of N parts of equal cost, and "
+              "`report` publishes and reports.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Evaluate finished cells again too, for another timing.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and run nothing.")
 @plain_errors
@@ -88,13 +150,15 @@ def run(
     severities: tuple[int, ...],
     device: str,
     decoded_folder: str | None,
+    num_processes: int,
+    part: "Part | str",
     force: bool,
     dry_run: bool,
 ) -> None:
     r"""Evaluate a whole benchmark file, from images to report.
 
-    A file with several sets is evaluated set by set. Its unfinished work is done in this process, over the same assets
-    as `dg launch`: shards, models, evaluations, and the report at the end. Work that is finished is not done again, so
+    A file with several sets is evaluated set by set. Its unfinished work is done here, over the same assets as
+    `dg launch`: shards, models, evaluations, and the report at the end. Work that is finished is not done again, so
     type the same command after an interruption. The exit status is 1 if something failed or was left out.
 
     The web UI shows each run: their history is where DAGSTER_HOME says. Without it, it is that of dagster.yaml in this
@@ -110,66 +174,141 @@ def run(
             f"found --cell, --corruption or --severity for the {len(names)} sets of {benchmark_name}; expected one "
             f"set, such as {names[0]}"
         )
-    compute = {"device": device, **({"decoded_folder": decoded_folder} if decoded_folder else {})}
-    is_whole = [
-        _run_one(loaded, name, experiments, selection, compute=compute, force=force, dry_run=dry_run) for name in names
-    ]
+    if part and num_processes > 1:
+        raise click.UsageError("--processes is given with --part, which is one process: leave one out")
+    order = _Order(
+        experiments=experiments,
+        selection=selection,
+        device=device,
+        decoded_folder=decoded_folder or "",
+        part=part,
+        num_processes=num_processes,
+        force=force,
+        dry_run=dry_run,
+    )
+    is_whole = [_run_one(loaded, name, order) for name in names]
     if not all(is_whole):
         sys.exit(1)
 
 
-def _run_one(
-    loaded: "LoadedBenchmarks",
-    benchmark_name: str,
-    experiments: tuple[str, ...],
-    selection: _Selection,
-    *,
-    compute: dict[str, str],
-    force: bool,
-    dry_run: bool,
-) -> bool:
-    """Evaluate what is unfinished of one benchmark, and return whether nothing was left out."""
+def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, order: _Order) -> bool:
+    """Do what is unfinished of one benchmark, and return whether nothing was left out."""
     from tta_pipeline.benchmarks.named_paths import find_missing_source
-    from tta_pipeline.benchmarks.stream_plans import partition_keys
     from tta_pipeline.evaluation.device.devices import find_devices
-    from tta_pipeline.evaluation.work.pieces import join_pieces
+    from tta_pipeline.evaluation.work.pieces import REPORT
     from tta_pipeline.models.own_transforms import find_other_transforms
     from tta_pipeline.results.database.publication import publish_metrics
 
     locations = Locations.from_environment()
     benchmark = loaded.benchmark(benchmark_name)
-    find_devices(compute["device"])  # rather than fail at each cell
-    chosen = loaded.choose_experiments(benchmark_name, experiments)
-    keys = {name: partition_keys(benchmark, name) for name in chosen}
-    selection.require_known(benchmark, {key for each in keys.values() for key in each})
-    say_left_out(
-        f"{name}, whose keys are {abbreviate_list([key.key for key in keys[name]])}; the options choose none of them"
-        for name in chosen
-        if not any(map(selection.has, keys[name]))
-    )
-    faults = () if experiments else loaded.faults_of(benchmark_name)
-    untuned = _find_untuned(benchmark, locations, chosen, is_asked_for=bool(experiments))
-    chosen = tuple(name for name in chosen if name not in untuned)
+    named = loaded.choose_experiments(benchmark_name, order.experiments)
+    if order.part == "report":
+        _finish(benchmark, locations, named, (REPORT,), order)
+        return True
+    find_devices(order.device)  # rather than fail at each cell
+    is_chosen = _find_chosen(benchmark, named, order)
+    faults = () if order.experiments else loaded.faults_of(benchmark_name)
+    untuned = _find_untuned(benchmark, locations, named, is_asked_for=bool(order.experiments))
+    chosen = tuple(name for name in named if name not in untuned)
     left_out = (*(fault.sentence for fault in faults), *untuned.values())
     say_left_out(left_out)
     for other in find_other_transforms(benchmark, (benchmark.experiments[name].model for name in chosen)):
         say(f"note: {other}")
-    publish_metrics(locations)  # the planner reads measured times from the database
-    planner = make_planner(benchmark, locations, chosen, device=compute["device"], is_chosen=selection.has, force=force)
-    pieces = join_pieces(benchmark, planner.plan_pieces(planner.find_unfinished(), by="corruption", num_devices=1))
+    if not order.part:
+        publish_metrics(locations)  # the planner reads measured times from the database
+    planner = _make_planner(benchmark, locations, chosen, is_chosen, order)
+    pieces = _pieces_of(order.part, benchmark, planner.plan_pieces(planner.find_unfinished()))
     makes_shards = any(piece.stage in ("sets", "shards") for piece in pieces)
     if makes_shards and (missing := find_missing_source(benchmark)):
         exit_with_error(f"{benchmark.name}: {missing}; put it there, or correct the benchmark file")
     if pieces:
-        print_plan(pieces, 1)
+        _print_plan(pieces, order.num_processes)
     else:
         say("nothing of it is unfinished")
-    if not dry_run:
-        _materialize(benchmark, locations, pieces, compute=compute, force=force)
-        click.echo(f"report: {locations.report(benchmark.name) / 'index.html'}; next: {_say_next(benchmark, chosen)}")
+    if not order.dry_run:
+        _finish(benchmark, locations, chosen, pieces, order)
         if pieces:
             say_left_out(left_out)  # once more, since a long log lies between
     return not left_out
+
+
+def _find_chosen(
+    benchmark: "Benchmark", experiments: tuple[str, ...], order: _Order
+) -> "Callable[[str, PartitionKey], bool]":
+    """Return the function that says whether an experiment at a key is asked for, by the options and by the part."""
+    from tta_pipeline.benchmarks.stream_plans import partition_keys
+
+    keys = {name: partition_keys(benchmark, name) for name in experiments}
+    order.selection.require_known(benchmark, {key for each in keys.values() for key in each})
+    places = [(name, key) for name in experiments for key in keys[name] if order.selection.has(key)]
+    say_left_out(
+        f"{name}, whose keys are {abbreviate_list([key.key for key in keys[name]])}; the options choose none of them"
+        for name in experiments
+        if name not in {name for name, _ in places}
+    )
+    own = frozenset(places if isinstance(order.part, str) else order.part.places(benchmark, places))
+    return lambda name, key: (name, key) in own
+
+
+def _make_planner(
+    benchmark: "Benchmark",
+    locations: Locations,
+    experiments: tuple[str, ...],
+    is_chosen: "Callable[[str, PartitionKey], bool]",
+    order: _Order,
+) -> "Planner":
+    from tta_pipeline.evaluation.work.planner import Planner
+    from tta_pipeline.evaluation.work.unfinished import FingerprintComparison
+
+    return Planner(
+        benchmark=benchmark,
+        locations=locations,
+        experiments=experiments,
+        unfinished_keys=(lambda _, keys: keys)
+        if order.force
+        else FingerprintComparison(device=order.device).unfinished_keys,
+        tell=say,
+        is_chosen=is_chosen,
+    )
+
+
+def _pieces_of(part: "Part | str", benchmark: "Benchmark", pieces: "Sequence[Piece]") -> "tuple[Piece, ...]":
+    """Return those of *pieces* that are of *part*; refuse to evaluate where its shards or models are missing.
+
+    Others evaluate at the same time: what each made for itself would be made several times.
+    """
+    preparing = _preparing(pieces)
+    if part == "prepare":
+        return preparing
+    if part and preparing:
+        exit_with_error(
+            f"{benchmark.name}: part {part} lacks shards or models, such as {preparing[0].name}; expected all of them: "
+            f"tta-pipeline run {benchmark.name} --part prepare"
+        )
+    return tuple(piece for piece in pieces if not part or piece.stage != "report")
+
+
+def _print_plan(pieces: "Sequence[Piece]", num_devices: int) -> None:
+    """Print the stages of *pieces*, of which *num_devices* compute at a time."""
+    from tta_pipeline.report.tables import Table
+
+    print_table(Table(columns=_PLAN_COLUMNS, rows=tuple(_plan_rows(pieces, num_devices))))
+    if any(piece.expected_s is None for piece in pieces if piece.stage == "evaluations"):
+        say("hours are not known before a cell of this benchmark was evaluated")
+
+
+def _plan_rows(
+    pieces: "Sequence[Piece]", num_devices: int
+) -> Iterator[tuple[str, int, int, float | None, float | None]]:
+    """Yield `_PLAN_COLUMNS` of each stage: total hours, and hours with *num_devices* at a time; None if not known."""
+    from tta_pipeline.evaluation.work.pieces import ON_A_DEVICE, STAGES
+
+    for stage in STAGES:
+        of_stage = [piece for piece in pieces if piece.stage == stage]
+        known = [piece.expected_s for piece in of_stage if piece.expected_s is not None]
+        if of_stage:
+            hours = sum(known) / 3600 if len(known) == len(of_stage) else None
+            yield stage, len(of_stage), int(stage in ON_A_DEVICE), hours, hours and hours / num_devices
 
 
 def _say_next(benchmark: "Benchmark", experiments: tuple[str, ...]) -> str:
@@ -200,39 +339,67 @@ def _find_untuned(
     return untuned
 
 
-def _materialize(
+def _finish(
     benchmark: "Benchmark",
     locations: Locations,
+    experiments: tuple[str, ...],
     pieces: "tuple[Piece, ...]",
-    *,
-    compute: dict[str, str],
-    force: bool,
+    order: _Order,
 ) -> None:
+    """Do *pieces*, here or in processes, and say where the report is; end with status 1 if something failed."""
+    from tta_pipeline.evaluation.work.pieces import REPORT
+
+    if order.num_processes == 1 or not pieces:
+        num_failed, num_apart = _materialize(benchmark, locations, pieces, order), 0
+    else:
+        num_failed, num_apart = _materialize(benchmark, locations, _preparing(pieces), order), 0
+        if not num_failed:  # else each process would only say that something is missing
+            num_apart = run_parts(benchmark.name, tuple(order.options()), order.num_processes)
+            num_failed = _materialize(benchmark, locations, (REPORT,), order)
+    if num_failed or num_apart:
+        failed = count_of(num_apart, "process") if num_apart else count_of(num_failed, "run")
+        exit_with_error(
+            f"{failed} failed: correct what the lines with ERROR name, and type the same command again, which does "
+            "only what is left"
+        )
+    if order.part in ("", "report"):
+        report = locations.report(benchmark.name) / "index.html"
+        click.echo(f"report: {report}; next: {_say_next(benchmark, experiments)}")
+
+
+def _preparing(pieces: "Sequence[Piece]") -> "tuple[Piece, ...]":
+    """Return those of *pieces* that make what evaluations read: shards and trained models."""
+    return tuple(piece for piece in pieces if piece.stage not in ("evaluations", "report"))
+
+
+def _materialize(benchmark: "Benchmark", locations: Locations, pieces: "tuple[Piece, ...]", order: _Order) -> int:
     """Materialize *pieces* one after the other, up to the end of the first stage that makes nothing.
 
-    A piece has several experiments: if one of them fails, the results of the others are still reported.
+    A piece has several experiments: if one of them fails, the results of the others are still reported. Only who
+    makes the report publishes, rather than that many processes copy the database in turn.
+
+    Returns:
+        Number of pieces that failed.
     """
     if not pieces:
-        return
+        return 0
     from tta_pipeline.definitions import defs
     from tta_pipeline.defs.history import open_history
     from tta_pipeline.defs.in_process import materialize_piece, run_config, was_interrupted
 
-    config, num_failed = run_config(compute, publishes=True), 0
+    config, num_failed = run_config(order.compute, publishes=order.part in ("", "report")), 0
     with open_history(locations) as instance:
         for _, stage in groupby(enumerate(pieces, 1), lambda numbered: numbered[1].stage):
             makes_something = False
             for number, piece in stage:
                 say(f"{number} of {len(pieces)}: {piece.name}")
-                result = materialize_piece(defs, benchmark, piece, instance=instance, run_config=config, force=force)
+                result = materialize_piece(
+                    defs, benchmark, piece, instance=instance, run_config=config, force=order.force
+                )
                 if is_interrupted() or was_interrupted(result):
                     raise KeyboardInterrupt
                 makes_something |= bool(result.get_asset_materialization_events())
                 num_failed += not result.success
             if not makes_something:
                 break
-    if num_failed:
-        exit_with_error(
-            f"{count_of(num_failed, 'run')} failed: correct what the lines with ERROR name, and type the same command "
-            "again, which does only what is left"
-        )
+    return num_failed

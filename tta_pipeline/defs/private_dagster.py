@@ -15,7 +15,6 @@ from tta_pipeline.errors import DagsterVersionError
 
 if TYPE_CHECKING:
     from dagster._check import CheckError as CheckError
-    from dagster._cli.utils import get_possibly_temporary_instance_for_cli as get_possibly_temporary_instance_for_cli
     from dagster._core.definitions.asset_checks.asset_check_evaluation import (
         AssetCheckEvaluationTargetMaterializationData as AssetCheckEvaluationTargetMaterializationData,
     )
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
     from dagster._core.remote_origin import RegisteredCodeLocationOrigin as RegisteredCodeLocationOrigin
     from dagster._core.remote_origin import RemoteRepositoryOrigin as RemoteRepositoryOrigin
     from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig as RunQueueConfig
-    from dagster._core.scheduler.instigation import InstigatorState as InstigatorState
-    from dagster._core.scheduler.instigation import InstigatorStatus as InstigatorStatus
-    from dagster._core.scheduler.instigation import InstigatorType as InstigatorType
-    from dagster._core.storage.runs.sql_run_storage import SqlRunStorage as SqlRunStorage
 
 _MODULES = {
     "AssetCheckEvaluationTargetMaterializationData": "_core.definitions.asset_checks.asset_check_evaluation",
@@ -42,17 +37,12 @@ _MODULES = {
     "CheckRunHealthResult": "_core.launcher",
     "ConcurrencyConfig": "_core.instance.config",
     "InstanceRef": "_core.instance.ref",
-    "InstigatorState": "_core.scheduler.instigation",
-    "InstigatorStatus": "_core.scheduler.instigation",
-    "InstigatorType": "_core.scheduler.instigation",
     "LocalArtifactStorage": "_core.storage.root",
     "LocalComputeLogManager": "_core.storage.local_compute_log_manager",
     "RegisteredCodeLocationOrigin": "_core.remote_origin",
     "RemoteRepositoryOrigin": "_core.remote_origin",
-    "SqlRunStorage": "_core.storage.runs.sql_run_storage",
     "UnresolvedAssetJobDefinition": "_core.definitions.unresolved_asset_job_definition",
     "WorkerStatus": "_core.launcher",
-    "get_possibly_temporary_instance_for_cli": "_cli.utils",
 }
 """Module of each name, below `dagster`; the two storages are named by `dagster.yaml`."""
 

@@ -18,7 +18,6 @@ from tta_pipeline.defs.scope import Scope, partition_of
 from tta_pipeline.defs.user_errors import as_failure, say_error
 from tta_pipeline.domain.cells import Cell, PartitionKey
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.util.graceful_stop import raise_if_stop_requested
 from tta_pipeline.util.progress import SweepProgress
 
 if TYPE_CHECKING:
@@ -114,7 +113,6 @@ class PartitionRun(_OpenHistory, Generic[K]):
             dg.Failure: see `failure_hint`.
         """
         with self.hinting(key):
-            raise_if_stop_requested()
             yield partial(self._reports.__setitem__, key)
         latest = f"{key.key}: {self._reports[key].summary}"
         if len(self.keys) > 1:

@@ -168,9 +168,9 @@ class Locations:
         """Folder of the plots of tunings; the records of tunings are results."""
         return self._of(benchmark_name, "tuning")
 
-    def submissions(self, benchmark_name: str) -> Path:
-        """Folder of the submissions to a cluster: jobs, scripts, logs."""
-        return self._of(benchmark_name, "submissions")
+    def slurm(self, benchmark_name: str) -> Path:
+        """Folder of the scripts and logs of Slurm's jobs."""
+        return self._of(benchmark_name, "slurm")
 
     def spill_root(self, benchmark_name: str) -> Path:
         """Folder of a source's temporary files, such as the index of an archive."""

@@ -88,7 +88,6 @@ def run_experiment(
 
     Raises:
         PipelineError: an input is missing or damaged, and *listener* lets the error pass.
-        StoppedError: this process was asked to end; all results before are stored.
     """
     inputs = Inputs(experiment=experiment, machine=machine, known=known or SharedCache(), probes=probes)
     board = Board(inputs=inputs, keeps_predictions=keeps_predictions, tell=tell)

@@ -23,7 +23,6 @@ from tta_pipeline.results.chains import ends_of_chains
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.result_files import Result, StoredResult, predictions_path, store_result, utc_now
 from tta_pipeline.util.files import write_atomically
-from tta_pipeline.util.graceful_stop import raise_if_stop_requested
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.progress import Progress
@@ -61,7 +60,6 @@ def run_stream(
     Raises:
         ManifestError, StreamError, EvaluationError: see `evaluate_segment`.
         RecordError: a result cannot be written.
-        StoppedError: this process was asked to end; the segments before are stored.
     """
     inputs, evaluator = shop.inputs, shop.evaluator()
     evaluator.start(inputs.manifest(plan.segments[0].cells[0]), seed=plan.seed)
@@ -76,7 +74,6 @@ def run_stream(
     for _ in islice(fingerprints, len(chain)):
         pass
     for segment, following in _with_following(plan, then, len(chain)):
-        raise_if_stop_requested()
         stored = _run_segment(
             shop,
             Step(plan, segment),
@@ -203,7 +200,6 @@ def _make_checkpoint(
 
     def save(number: int, part: MeasuredPass) -> None:
         states.save_within(fingerprint, previous, number, shop.evaluator().state_dict(), part)
-        raise_if_stop_requested()
 
     return Checkpoint(every=shop.inputs.machine.checkpoint_every, save=save)
 

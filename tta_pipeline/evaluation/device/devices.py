@@ -12,10 +12,6 @@ _BACKENDS = {"cuda": "nccl", "xpu": "xccl"}
 
 _WITHOUT_FLOAT64 = ("mps",)
 
-CLUSTER_DEVICE_KIND = "cuda"
-"""Kind of device that the nodes of a cluster have, unless the user says otherwise; the machine that submits may have
-none."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceFacts:

@@ -37,6 +37,11 @@ class Costs:
     """Number of samples, by cell."""
 
     @classmethod
+    def from_file(cls, benchmark: Benchmark) -> "Costs":
+        """Return what the benchmark file alone says: weights of streams, for all cells of the same size."""
+        return cls(benchmark=benchmark, of_experiments={}, of_models={}, counts={})
+
+    @classmethod
     def from_database(cls, benchmark: Benchmark, locations: Locations) -> "Costs":
         """Return the times and counts of *benchmark* in the database; empty if there is no database."""
         which = [benchmark.file, benchmark.shift_set.name]

@@ -1,8 +1,8 @@
-"""Pieces of a benchmark: the work of one run on one device, cut so that no piece takes much longer than the others."""
+"""Pieces of a benchmark: each is the work of one run."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Literal, get_args
 
@@ -12,13 +12,9 @@ from tta_pipeline.domain.cells import Cell
 
 Stage = Literal["sets", "shards", "training", "evaluations", "report"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-"""The stages in order; each begins when no piece of the stage before runs or waits."""
-Cut = Literal["corruption", "cell", "stream"]
+"""The stages in order; each begins when the stage before has ended."""
 ON_A_DEVICE: frozenset[Stage] = frozenset({"training", "evaluations"})
 """Stages whose pieces occupy one device each."""
-_PIECES_PER_DEVICE = 4
-"""Least number of pieces for each device, if there is enough work to cut: all devices then end at about the same
-time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,31 +42,8 @@ class Piece:
         return f"{where}: {what}" if where else what
 
 
-def join_pieces(benchmark: Benchmark, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Join *pieces* of one stage that have equal assets, as far as their cells form ranges: for one device in turn.
-
-    Each piece is a run of Dagster, which costs about a second; a joined one materializes each asset at all its cells.
-    Streams over several cells are not joined.
-    """
-    cells = {cell.key: cell for cell in benchmark.cells}
-    groups: dict[object, list[Piece]] = {}
-    for piece in pieces:
-        is_of_cells = bool(piece.keys) and piece.keys[0] in cells
-        groups.setdefault((piece.stage, piece.assets) if is_of_cells else piece, []).append(piece)
-    joined: list[Piece] = []
-    for key, group in groups.items():
-        joined += group if isinstance(key, Piece) else _join_ranges(benchmark, cells, group)
-    return tuple(joined)
-
-
-def _join_ranges(benchmark: Benchmark, cells: Mapping[str, Cell], pieces: Sequence[Piece]) -> Iterator[Piece]:
-    """Yield a piece for each range of the cells of *pieces*, whose stage and assets are equal."""
-    together = {cells[key] for piece in pieces for key in piece.keys}
-    times_s = [piece.expected_s for piece in pieces]
-    of_a_cell_s = sum(each for each in times_s if each is not None) / len(together)
-    for own in cell_ranges(benchmark, together):
-        expected_s = None if None in times_s else of_a_cell_s * len(own)
-        yield replace(pieces[0], keys=tuple(cell.key for cell in own), expected_s=expected_s)
+REPORT = Piece(stage="report", assets=("robustness_report",))
+"""The piece at the end."""
 
 
 def assets_of_shards(benchmark: Benchmark) -> tuple[str, ...]:
@@ -101,68 +74,37 @@ class Work:
         return self.asset, self.key if self.is_partition else ""
 
 
-def evaluation_pieces(
-    work: Sequence[Work],
-    *,
-    by: Cut,
-    num_devices: int,
-    severities: Sequence[int],
-    is_timed: bool,
-) -> tuple[Piece, ...]:
-    """Group *work* into pieces, the longest first.
+def evaluation_pieces(benchmark: Benchmark, work: Iterable[Work], *, is_timed: bool) -> Iterator[Piece]:
+    """Yield *work* as pieces: a run of Dagster costs about a second, so a piece has as many cells as a range can hold.
 
-    Work of one corruption, or of one cell, is put together until a piece is as long as a quarter of a device's share. A
-    stream over several cells is always a piece of its own.
+    Cells at which the same experiments are unfinished are together. A stream over several cells is a piece of its own.
 
     Args:
+        benchmark: The benchmark.
         work: The unfinished work.
-        by: The most that a piece covers: the cells of one corruption, one cell, or one stream of one experiment.
-        num_devices: Number of pieces that run at the same time.
-        severities: Severities of the benchmark in its order, which is also the order of the partitions.
         is_timed: Whether the expected times are seconds.
     """
-    share_s = sum(each.expected_s for each in work) / (num_devices * _PIECES_PER_DEVICE)
-    limit_s = 0.0 if by == "stream" else share_s
-    groups = [together for group in _group_work(work, by) for together in _fill_pieces(group, limit_s)]
-    groups.sort(key=lambda group: -sum(each.expected_s for each in group))
-    return tuple(_make_piece(group, severities, is_timed=is_timed) for group in groups)
-
-
-def _group_work(work: Iterable[Work], by: Cut) -> Iterator[list[list[Work]]]:
-    """Yield the work that may form one piece, as a list for each experiment; these lists are not cut further."""
-    groups: Mapping[tuple[str, ...], dict[str, list[Work]]] = defaultdict(lambda: defaultdict(list))
+    at_cells: dict[Cell, list[Work]] = defaultdict(list)
+    others: dict[tuple[str, str], list[Work]] = defaultdict(list)
     for each in work:
-        if not each.corruption:
-            where: tuple[str, ...] = ("stream", each.experiment, each.key)
-        elif by == "corruption" and each.is_partition:
-            where = (each.corruption,)
+        if each.corruption and each.is_partition:
+            at_cells[each.cells[0]].append(each)
         else:
-            where = (each.corruption, each.key)
-        groups[where][each.experiment].append(each)
-    for group in groups.values():
-        yield list(group.values())
+            others[each.corruption, "" if each.corruption else f"{each.asset} {each.key}"].append(each)
+    alike: dict[tuple[str, ...], list[Cell]] = defaultdict(list)
+    for cell, there in at_cells.items():
+        alike[tuple(each.asset for each in there)].append(cell)
+    for cells in alike.values():
+        for together in cell_ranges(benchmark, cells):
+            yield _make_piece([each for cell in together for each in at_cells[cell]], is_timed=is_timed)
+    for beside in others.values():
+        yield _make_piece(beside, is_timed=is_timed)
 
 
-def _fill_pieces(units: list[list[Work]], limit_s: float) -> Iterator[list[Work]]:
-    """Join *units*, the longest first, into pieces that stay below *limit_s*."""
-    lengths = sorted(((sum(each.expected_s for each in unit), unit) for unit in units), key=lambda pair: -pair[0])
-    piece: list[Work] = []
-    length_s = 0.0
-    for unit_s, unit in lengths:
-        if piece and length_s + unit_s > limit_s:
-            yield piece
-            piece, length_s = [], 0.0
-        piece += unit
-        length_s += unit_s
-    yield piece
-
-
-def _make_piece(work: Sequence[Work], severities: Sequence[int], *, is_timed: bool) -> Piece:
-    order = {str(severity): position for position, severity in enumerate(severities)}
-    keys = {each.key for each in work if each.is_partition}
+def _make_piece(work: Sequence[Work], *, is_timed: bool) -> Piece:
     return Piece(
         stage="evaluations",
         assets=tuple(dict.fromkeys(each.asset for each in work)),
-        keys=tuple(sorted(keys, key=lambda key: order.get(key.rpartition("|")[2], 0))),
+        keys=tuple(dict.fromkeys(each.key for each in work if each.is_partition)),
         expected_s=sum(each.expected_s for each in work) if is_timed else None,
     )

@@ -12,7 +12,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.work.costs import Costs
-from tta_pipeline.evaluation.work.pieces import Cut, Piece, Work, assets_of_shards, evaluation_pieces
+from tta_pipeline.evaluation.work.pieces import REPORT, Piece, Work, assets_of_shards, evaluation_pieces
 from tta_pipeline.models.trained_models import read_source_model_facts, training_fingerprint
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
@@ -28,20 +28,14 @@ class Planner:
     benchmark: Benchmark
     locations: Locations
     experiments: tuple[str, ...]
-    unfinished_keys: Callable[[ExperimentResults], Iterable[PartitionKey]]
-    """Function that finds the keys with an unfinished stream, for an experiment whose model exists."""
+    unfinished_keys: Callable[[ExperimentResults, Sequence[PartitionKey]], Iterable[PartitionKey]]
+    """Function that finds which keys have an unfinished stream, for an experiment whose model exists."""
     tell: Callable[[str], None] = lambda _: None
-    is_chosen: Callable[[PartitionKey], bool] = lambda _: True
-    """Function that says whether the user chose a partition key; the work at other keys is left out."""
+    is_chosen: Callable[[str, PartitionKey], bool] = lambda *_: True
+    """Function that says whether an experiment at a partition key is asked for; other work is left out."""
 
-    def plan_pieces(self, work: Sequence[Work], *, by: Cut, num_devices: int) -> tuple[Piece, ...]:
-        """Return *work*, of `find_unfinished`, and what it needs as pieces, stage by stage.
-
-        Args:
-            work: What to evaluate.
-            by: The most that a piece covers; see `evaluation_pieces`.
-            num_devices: Number of pieces that run at the same time.
-        """
+    def plan_pieces(self, work: Sequence[Work]) -> tuple[Piece, ...]:
+        """Return *work*, of `find_unfinished`, and what it needs as pieces, stage by stage."""
         if not work:
             return ()
         without_shards = self.cells_without_shards(work)
@@ -50,14 +44,8 @@ class Planner:
         return (
             *self._shard_pieces(without_shards),
             *self._training_pieces(work),
-            *evaluation_pieces(
-                work,
-                by=by,
-                num_devices=num_devices,
-                severities=self.benchmark.severities,
-                is_timed=self._costs.is_timed,
-            ),
-            Piece(stage="report", assets=("robustness_report",)),
+            *evaluation_pieces(self.benchmark, work, is_timed=self._costs.is_timed),
+            REPORT,
         )
 
     def find_unfinished(self) -> tuple[Work, ...]:
@@ -73,8 +61,9 @@ class Planner:
         progress = Progress(self.tell, what="looking for unfinished cells", total=len(names), unit="experiments")
         for name in names:
             results = ExperimentResults(benchmark=self.benchmark, experiment_name=name, locations=self.locations)
+            chosen = [key for key in results.keys if self.is_chosen(name, key)]
             is_trained = results.spec.model not in self.untrained
-            for key in filter(self.is_chosen, self.unfinished_keys(results) if is_trained else results.keys):
+            for key in self.unfinished_keys(results, chosen) if chosen and is_trained else chosen:
                 plans = results.plans(key)
                 work.append(
                     Work(
@@ -134,7 +123,7 @@ class Planner:
         assets = assets_of_shards(self.benchmark)
         sets = [cell for cell in missing if cell in (CLEAN, TRAIN)]
         for cell in sets:
-            yield Piece(stage="sets", assets=tuple(place_of(cell, asset)[0] for asset in assets))
+            yield Piece(stage="sets", assets=tuple(f"{cell.corruption}/{asset}" for asset in assets))
         pins_classes = not sets and not self.locations.class_map(self.benchmark.name).exists()
         left = [cell for cell in missing if cell not in sets]
         for together in cell_ranges(self.benchmark, left, are_joined=self._lie_in_the_same_files):
@@ -190,8 +179,3 @@ class Planner:
         """Return the files in which *cells* lie."""
         benchmark = self.benchmark
         return {path for cell in cells for path in benchmark.source.places(cell, benchmark.shift_set)}
-
-
-def place_of(cell: Cell, asset: str) -> tuple[str, str]:
-    """Return the place, as in `Piece.places`, of *asset* of *cell*; clean and training sets have no partitions."""
-    return (f"{cell.corruption}/{asset}", "") if cell in (CLEAN, TRAIN) else (asset, cell.key)

@@ -1,6 +1,6 @@
 """Finds the unfinished streams of an experiment: without a result, or with results of other code, data or settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from tta_pipeline.domain.cells import PartitionKey
@@ -23,19 +23,19 @@ class FingerprintComparison:
     def __init__(self, *, device: str) -> None:
         self._device = device
 
-    def unfinished_keys(self, results: ExperimentResults) -> Iterator[PartitionKey]:
-        """Yield the keys at which a stream is unfinished; nothing but the plan is written.
+    def unfinished_keys(self, results: ExperimentResults, keys: Sequence[PartitionKey]) -> Iterator[PartitionKey]:
+        """Yield those of *keys* at which a stream is unfinished; nothing but the plan is written.
 
         Raises:
             EvaluationError: the model cannot be loaded; its weights are part of the fingerprint.
         """
         if results.plan is None and not results.has_results:
-            yield from results.keys
+            yield from keys
             return
         inputs = Inputs(experiment=results, machine=Machine(device=self._device), known=self._cache)
         update_plan(inputs)
         board = Board(inputs=inputs)
-        yield from (key for key in results.keys if not _is_finished(board, key))
+        yield from (key for key in keys if not _is_finished(board, key))
 
     @cached_property
     def _cache(self) -> SharedCache:

@@ -1,1 +1,1 @@
-"""Work on many machines: unfinished work is cut into pieces and given to an engine (Dagster, Ray or Slurm)."""
+"""Work on a cluster: three jobs of Slurm's, whose queue is the only state."""

@@ -21,7 +21,6 @@ EXTRAS = {
     "transformers": ("sentencepiece", "transformers"),
     "remote": ("s3fs",),
     "postgres": ("dagster-postgres",),
-    "ray": ("dagster-ray", "ray"),
 }
 """The packages of each optional extra, as in pyproject.toml."""
 _USES = {
@@ -30,7 +29,6 @@ _USES = {
     "transformers": "models of kind transformers",
     "remote": "shard sets at s3 URLs",
     "postgres": "one history of runs for several machines",
-    "ray": "submissions to a Ray cluster",
 }
 _IMAGENET_C_BYTES = 51_000_000_000
 _IMAGENET_C_FILES = 1_200

@@ -86,7 +86,6 @@ class Search:
         Raises:
             ManifestError, StreamError, EvaluationError: see `run_experiment`.
             RecordError: a result cannot be written.
-            StoppedError: this process was asked to end; all evaluations before that are stored.
         """
         started_at = utc_now()
         self.require_images()

@@ -2,21 +2,19 @@
 
 from collections import Counter
 from itertools import product
-from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
-from tta_pipeline.domain.cells import CLEAN, WHOLE, StreamKey, grid_of_cells
+from tta_pipeline.domain.cells import CLEAN, WHOLE, StreamKey
 from tta_pipeline.domain.locations import EMBEDDED_BENCHMARKS
-from tta_pipeline.evaluation.work.pieces import Cut, Piece, Work, evaluation_pieces, join_pieces
+from tta_pipeline.evaluation.work.pieces import Piece, Work, evaluation_pieces
 
 BENCHMARK = load_benchmark(EMBEDDED_BENCHMARKS / "digits_c.yaml")
-SEVERITIES = (5, 1, 3)
-"""In the order of a benchmark file, which need not ascend."""
-CELLS = grid_of_cells(("fog", "snow", "frost"), SEVERITIES)
+SEVERITIES = (1, 3, 5)
+CELLS = tuple(cell for cell in BENCHMARK.cells if cell.corruption in ("fog", "snow", "frost"))
 BY_CELL, OF_STREAMS = ("source", "tent", "norm"), ("continual", "mixed")
 KEYS = [
     *product(BY_CELL, (*CELLS, CLEAN)),
@@ -44,74 +42,41 @@ WORK = st.lists(
 ).map(lambda found: [work_at(*key, expected_s) for key, expected_s in found])
 
 
-def cut(work, *, by, num_devices=2):
-    """Return *work* as pieces."""
-    return evaluation_pieces(work, by=by, num_devices=num_devices, severities=SEVERITIES, is_timed=True)
-
-
 def range_of(piece):
     """Return the places that Dagster's run of *piece* covers: all from the first key to the last."""
     if not piece.keys:
         return {(asset, "") for asset in piece.assets}
-    known = [cell.key for cell in CELLS] if "|" in piece.keys[0] else [str(severity) for severity in SEVERITIES]
-    keys = known[known.index(piece.keys[0]) : known.index(piece.keys[-1]) + 1]
+    keys = cell_range(piece.keys[0], piece.keys[-1]) if "|" in piece.keys[0] else piece.keys
     return set(product(piece.assets, keys))
 
 
-@given(work=WORK, by=st.sampled_from(get_args(Cut)), num_devices=st.integers(1, 9))
-def test_all_work_is_in_exactly_one_piece(work, by, num_devices):
-    """Also what a range covers beyond the keys of its piece is in no other piece."""
-    pieces = cut(work, by=by, num_devices=num_devices)
+@given(work=WORK)
+def test_all_work_is_in_exactly_one_piece(work):
+    """And nothing that was not asked for is within a range."""
+    pieces = evaluation_pieces(BENCHMARK, work, is_timed=True)
     counts = Counter(place for piece in pieces for place in range_of(piece))
 
-    assert {each.place for each in work} <= counts.keys()
+    assert {(each.asset, each.key if each.is_partition else "") for each in work} == counts.keys()
     assert set(counts.values()) == {1}
 
 
-@given(work=WORK, by=st.sampled_from(get_args(Cut)), num_devices=st.integers(1, 9))
-def test_no_piece_is_longer_than_it_must_be(work, by, num_devices):
-    """A piece is at most as long as a quarter of a device's share, or as what cannot be cut."""
-    share_s = sum(each.expected_s for each in work) / (4 * num_devices)
-    units = Counter()
-    for each in work:
-        units[each.experiment, each.corruption if by == "corruption" and each.is_partition else each.key] += (
-            each.expected_s
-        )
+@given(work=WORK)
+def test_a_stream_over_several_cells_is_a_piece_of_its_own(work):
+    """The expected times of all pieces are those of all work."""
+    pieces = list(evaluation_pieces(BENCHMARK, work, is_timed=True))
+    streams = [each for each in work if not each.corruption]
 
-    lengths = [piece.expected_s for piece in cut(work, by=by, num_devices=num_devices)]
-
-    assert max(lengths) <= max(share_s, *units.values()) * (1 + 1e-9)
-    assert lengths == sorted(lengths, reverse=True)
+    assert len(streams) == sum(piece.assets[0].endswith(OF_STREAMS) for piece in pieces)
+    assert sum(each.expected_s for each in work) == pytest.approx(sum(piece.expected_s for piece in pieces))
 
 
-@given(work=WORK, by=st.sampled_from(get_args(Cut)))
-def test_a_range_stays_within_what_the_user_asked_for(work, by):
-    """A corruption, a cell, or one stream of one experiment; a stream over several cells is never with another."""
-    for piece in cut(work, by=by):
-        if "|" not in (piece.keys or ("",))[0]:
-            assert len(piece.keys) <= 1
-            assert all(asset.startswith("clean/") for asset in piece.assets) or len(piece.assets) == 1
-        assert len({key.partition("|")[0] for key in piece.keys}) <= 1
-        assert by == "corruption" or len(piece.keys) <= 1
-        assert by != "stream" or len(piece.assets) == 1
+def test_cells_with_the_same_experiments_are_one_piece():
+    """Each piece is a run of Dagster, which costs a second."""
+    (piece,) = evaluation_pieces(
+        BENCHMARK, [work_at(*key) for key in product(BY_CELL, BENCHMARK.cells)], is_timed=False
+    )
 
-
-@given(cells=st.sets(st.sampled_from(sorted(BENCHMARK.cells))), by=st.sampled_from(get_args(Cut)))
-def test_one_device_does_ranges_in_place_of_pieces(cells, by):
-    """Joined pieces cover the same places in as few runs as pieces by corruption at most; streams stay as they are."""
-    order = [cell.key for cell in BENCHMARK.cells]
-    work = [*(work_at("tent", cell, 2.0) for cell in cells), work_at("continual", StreamKey(severity=5))]
-    pieces = evaluation_pieces(work, by=by, num_devices=1, severities=BENCHMARK.severities, is_timed=True)
-
-    joined = join_pieces(BENCHMARK, pieces)
-
-    assert {each.place for each in work} == {place for piece in joined for place in piece.places}
-    assert sum(piece.expected_s for piece in pieces) == pytest.approx(sum(piece.expected_s for piece in joined))
-    for piece in joined:
-        covered = cell_range(piece.keys[0], piece.keys[-1]) if "|" in piece.keys[0] else piece.keys
-        assert sorted(piece.keys, key=order.index if "|" in piece.keys[0] else None) == list(covered)
-    if len(cells) == len(BENCHMARK.cells):
-        assert 2 == len(joined)
+    assert (len(BY_CELL), len(BENCHMARK.cells), None) == (len(piece.assets), len(piece.keys), piece.expected_s)
 
 
 def cell_range(first, last):

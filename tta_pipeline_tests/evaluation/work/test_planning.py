@@ -13,7 +13,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.work.costs import Costs
-from tta_pipeline.evaluation.work.pieces import STAGES, Piece
+from tta_pipeline.evaluation.work.pieces import REPORT, STAGES
 from tta_pipeline.evaluation.work.planner import Planner
 from tta_pipeline.evaluation.work.unfinished import FingerprintComparison
 from tta_pipeline.methods import METHODS
@@ -23,7 +23,6 @@ from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.result_paths import remove_results, results_of
 from tta_pipeline_tests.shards.cell import flip_sample
 
-REPORT = Piece(stage="report", assets=("robustness_report",))
 MADE = ("source_split", "tar_shards", "shard_manifest")
 
 
@@ -64,15 +63,15 @@ def planner_of(locations, *, experiments=None, name="small", keys=None, tell=pri
     )
 
 
-def planned(locations, *, by="corruption", **options):
+def planned(locations, **options):
     """Return the plan for one CPU."""
     planner = planner_of(locations, **options)
-    return planner.plan_pieces(planner.find_unfinished(), by=by, num_devices=1)
+    return planner.plan_pieces(planner.find_unfinished())
 
 
-def unrecorded_keys(results):
-    """Return the keys at which a cell has no result, without a model."""
-    return [key for key in results.keys if key not in results.finished_keys()]
+def unrecorded_keys(results, keys):
+    """Return those of *keys* at which a cell has no result, without a model."""
+    return [key for key in keys if key not in results.finished_keys()]
 
 
 def places(pieces, stage="evaluations"):
@@ -206,11 +205,11 @@ def test_streams_are_pieces_of_their_own(finished):
 
 
 def test_only_the_experiments_that_were_asked_for_are_planned(tmp_path):
-    """By cell, in one piece for each."""
+    """Cells, and the clean images."""
     locations = Locations(root=tmp_path)
     change(locations)
 
-    pieces = planned(locations, by="cell", experiments=("norm",))
+    pieces = planned(locations, experiments=("norm",))
 
     assert {("evaluation/norm", cell.key) for cell in SMALL_CELLS} | {("clean/evaluation/norm", "")} == places(pieces)
 

@@ -1,0 +1,81 @@
+"""The division of a benchmark's streams into parts."""
+
+from collections import Counter
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
+from tta_pipeline.domain.cells import StreamKey
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.evaluation.work.costs import Costs
+from tta_pipeline.evaluation.work.parts import Part, divide
+from tta_pipeline_tests.conftest import SMALL
+
+MODEL = {"model": "cnn"}
+EXPERIMENTS = {
+    "source": {**MODEL, "method": "source"},
+    "tent": {**MODEL, "method": "tent", "seeds": [0, 1]},
+    "memo": {**MODEL, "method": "memo", "subset": {"first": 1000}},
+    "continual": {**MODEL, "method": "tent", "protocol": "continual"},
+    "gradual": {**MODEL, "method": "tent", "protocol": "gradual"},
+}
+
+
+@pytest.fixture(scope="module")
+def benchmark(tmp_path_factory):
+    """All corruptions, streams with and without state, methods of one pass and of many."""
+    locations = Locations(root=tmp_path_factory.mktemp("parts"))
+    locations.benchmark_files.mkdir()
+    content = yaml.safe_load(SMALL) | {"experiments": EXPERIMENTS}
+    del content["corruptions"], content["severities"]
+    (locations.benchmark_files / "small.yaml").write_text(yaml.safe_dump(content))
+    return load_all_benchmarks(locations).benchmark("small")
+
+
+def places_of(benchmark, names=tuple(EXPERIMENTS)):
+    """Return every place of the experiments *names*."""
+    return [(name, key) for name in names for key in partition_keys(benchmark, name)]
+
+
+def cost(benchmark, places):
+    """Return the passes times samples at *places*."""
+    costs = Costs.from_file(benchmark)
+    return sum(costs.expected_s(name, plan) for name, key in places for plan in stream_plans(benchmark, name, key))
+
+
+@settings(deadline=None)
+@given(num_parts=st.integers(1, 60))
+def test_each_stream_is_in_exactly_one_part(benchmark, num_parts):
+    """Whoever asks for one part gets that of the whole division; one over several cells is never cut."""
+    places = places_of(benchmark)
+    parts = divide(benchmark, places, num_parts)
+
+    assert num_parts == len(parts)
+    assert Counter(places) == Counter(place for part in parts for place in part)
+    assert [*parts] == [Part(number=number, num_parts=num_parts).places(benchmark, places)
+                        for number in range(1, num_parts + 1)]  # fmt: skip
+
+
+@settings(deadline=None)
+@given(num_parts=st.integers(1, 60))
+def test_parts_cost_about_the_same(benchmark, num_parts):
+    """None costs more than its share and a place that cannot be cut."""
+    places = places_of(benchmark)
+    longest = max(cost(benchmark, [place]) for place in places)
+    share = cost(benchmark, places) / num_parts
+
+    assert max(cost(benchmark, part) for part in divide(benchmark, places, num_parts)) <= share + longest
+
+
+def test_few_parts_read_each_cell(benchmark):
+    """All experiments of a cell are together, but where a part ends."""
+    places = places_of(benchmark, ("source", "tent", "memo"))
+    parts = divide(benchmark, places, 7)
+    readers = Counter(key for part in parts for key in {key for _, key in part})
+
+    assert readers.total() <= len(readers) + 6
+    assert not any(isinstance(key, StreamKey) for key in readers)
