@@ -104,7 +104,7 @@ def check_run_limit(queue_limit: Callable[[Path], int | None]) -> Iterator[Findi
 def _compare_with_devices(limit: int, *, num_devices: int) -> Finding:
     runs = "any number of runs" if limit < 0 else f"at most {count_of(limit, 'run')}"
     devices = count_of(num_devices, "device")
-    found = f"{runs} started from the web UI or by submit, {devices}"
+    found = f"{runs} started from the web UI, {devices}"
     if 0 <= limit < num_devices:
         return note(
             _RUNS,
