@@ -84,7 +84,7 @@ class SlurmNode:
                         f"--log-file={self.folder}/munged.log", f"--seed-file={self.folder}/munged.seed")  # fmt: skip
             self._wait_for("the socket of munged", (self.folder / "munge.socket").exists)
             self._start("slurmctld", "-D", "-f", str(self.folder / "slurm.conf"))
-            self._start("slurmd", "-D", "-f", str(self.folder / "slurm.conf"))
+            self.start_node_daemon()
             self._wait_for(
                 "an idle node", lambda: "idle" in self.run("sinfo", "--noheader", "--format=%T", check=False)
             )
@@ -109,6 +109,15 @@ class SlurmNode:
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
         return done.stdout
+
+    def start_node_daemon(self) -> None:
+        """Start the daemon of the node."""
+        self._start("slurmd", "-D", "-f", str(self.folder / "slurm.conf"))
+
+    def kill_node_daemon(self) -> None:
+        """Kill the daemon of the node, which was started last; the jobs on it live on."""
+        self._processes[-1].kill()
+        self._processes.pop().wait()
 
     def _start(self, *command: str) -> None:
         with (self.folder / f"{command[0]}.out").open("wb") as log:
