@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Literal, get_args
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
@@ -28,11 +27,6 @@ class Piece:
     """Partition keys: one range from the first to the last; empty: the assets have no partitions."""
     expected_s: float | None = None
     """Expected time in seconds; None: not known."""
-
-    @property
-    def places(self) -> Iterator[tuple[str, str]]:
-        """Each asset at each of its partition keys; the key is empty where there are no partitions."""
-        return product(self.assets, self.keys or ("",))
 
     @property
     def name(self) -> str:
@@ -67,11 +61,6 @@ class Work:
     """Cells that the streams read."""
     expected_s: float
     """Expected time in seconds, or a weight where nothing was ever timed."""
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """The asset and its partition key, as in `Piece.places`."""
-        return self.asset, self.key if self.is_partition else ""
 
 
 def evaluation_pieces(benchmark: Benchmark, work: Iterable[Work], *, is_timed: bool) -> Iterator[Piece]:

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def unrecorded_keys(results, keys):
 
 def places(pieces, stage="evaluations"):
     """Return the places of the pieces of *stage*."""
-    return {place for piece in pieces if piece.stage == stage for place in piece.places}
+    return {place for piece in pieces if piece.stage == stage for place in product(piece.assets, piece.keys or ("",))}
 
 
 def test_of_a_finished_benchmark_nothing_is_left(finished):
