@@ -118,18 +118,20 @@ class Planner:
     def _shard_pieces(self, missing: Sequence[Cell]) -> Iterator[Piece]:
         """Yield the pieces that make the shards of the cells *missing*.
 
-        If the classes are not pinned yet, the first piece pins them, so it comes before the others.
+        If the classes are not pinned yet, the first piece pins them, so it comes before the others; it has the cells
+        that lie in the same files, which are read once. The others are as few as can be: each is a run of Dagster.
         """
         assets = assets_of_shards(self.benchmark)
         sets = [cell for cell in missing if cell in (CLEAN, TRAIN)]
         for cell in sets:
             yield Piece(stage="sets", assets=tuple(f"{cell.corruption}/{asset}" for asset in assets))
-        pins_classes = not sets and not self.locations.class_map(self.benchmark.name).exists()
         left = [cell for cell in missing if cell not in sets]
-        for together in cell_ranges(self.benchmark, left, are_joined=self._lie_in_the_same_files):
-            keys = tuple(cell.key for cell in together)
-            yield Piece(stage="sets" if pins_classes else "shards", assets=assets, keys=keys)
-            pins_classes = False
+        if left and not sets and not self.locations.class_map(self.benchmark.name).exists():
+            first = next(iter(cell_ranges(self.benchmark, left, are_joined=self._lie_in_the_same_files)))
+            yield Piece(stage="sets", assets=assets, keys=tuple(cell.key for cell in first))
+            left = [cell for cell in left if cell not in first]
+        for together in cell_ranges(self.benchmark, left):
+            yield Piece(stage="shards", assets=assets, keys=tuple(cell.key for cell in together))
 
     def cells_without_shards(self, work: Iterable[Work]) -> tuple[Cell, ...]:
         """Return the cells that *work* reads and whose shards are missing, in the benchmark's order."""
