@@ -129,9 +129,9 @@ def _input_seconds(source: TrainingInput) -> Iterator[float]:
 def checkpoint_seconds(learner: Learner, folder: Path) -> Iterator[float]:
     """Yield the times of several checkpoints, which contain the best weights too, as in a training."""
     checkpoints = Checkpoints(folder=folder, fingerprint=64 * "0")
-    for turn in range(2 * REPEATS):
+    for _ in range(2 * REPEATS):
         started = time.perf_counter()
-        checkpoints.save({"place": {"best": learner.weights()}, "learner": learner.state()}, steps=turn)
+        checkpoints.save({"course": {"best": learner.weights()}, "learner": learner.state()})
         yield time.perf_counter() - started
     checkpoints.remove()
 
@@ -169,14 +169,14 @@ def _source(root: Path, size: int) -> TrainingInput:
 
 
 def _learner(network: nn.Module) -> Learner:
-    learner = Learner(network, RECIPE, num_classes=NUM_CLASSES, steps_per_epoch=NUM_BATCHES, device=torch.device("cpu"))
-    learner.train()
-    return learner
+    return Learner(
+        network.train(), RECIPE, num_classes=NUM_CLASSES, steps_per_epoch=NUM_BATCHES, device=torch.device("cpu")
+    )
 
 
 def _step_of(learner: Learner) -> Callable[[Batch], None]:
     def step(batch: Batch) -> None:
-        learner.learn(batch.images, batch.labels, seed=0, step_samples=len(batch.labels), is_last=True)
+        learner.learn(batch.images, batch.labels, seed=0, num_samples=len(batch.labels))
 
     return step
 

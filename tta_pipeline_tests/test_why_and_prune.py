@@ -330,7 +330,7 @@ def test_prune_finds_trainings_that_another_replaces_and_those_of_models_that_ar
 def test_prune_removes_weights_and_checkpoints_of_models_that_are_gone(project: Locations):
     """A model that the file names keeps its own; files of somebody else stay."""
     kept = set(project.source_model("small", "cnn").parent.iterdir())
-    checkpoint = f"{'0' * 64}-12.checkpoint"
+    checkpoint = "newest.checkpoint"
     stale = {project.source_model("small", "other"), project.source_model("small", "other").with_suffix(".json")}
     stale |= {
         project.training("small", "other") / name for name in (checkpoint, "best.safetensors", "last.safetensors")

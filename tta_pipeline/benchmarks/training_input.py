@@ -25,16 +25,6 @@ class AugMix(ConfigModel):
     """Strength of each operation, 1 to 10."""
     width: int = Field(default=3, ge=1, le=100)
     """Number of chains that are mixed."""
-    depth: int = Field(default=-1, ge=-1, le=100)
-    """Number of operations in a chain; -1: 1 to 3, drawn for each chain."""
-    alpha: float = Field(default=1.0, gt=0, le=1e6)
-    """Parameter of the distributions from which the weights of the chains are drawn."""
-
-    @model_validator(mode="after")
-    def _chains_of_something(self) -> Self:
-        if self.depth == 0:
-            raise ValueError("found depth 0; expected -1 or at least 1: leave out augmix for unchanged images")
-        return self
 
 
 class TrainingInputSettings(ConfigModel):

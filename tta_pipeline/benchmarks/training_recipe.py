@@ -9,7 +9,7 @@ from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.util.config_model import MAX_BATCH_SIZE, Seed
 
 Optimizer = Literal["sgd", "adamw"]
-Schedule = Literal["one_cycle", "cosine", "step", "constant"]
+Schedule = Literal["one_cycle", "cosine"]
 
 _MOMENTUM = 0.9
 
@@ -26,8 +26,6 @@ class Recipe(TrainingInputSettings):
     batch_size: int = Field(default=64, ge=2, le=MAX_BATCH_SIZE)
     """Number of samples in a forward pass of all processes together, 2 to 100,000. The batches of an epoch differ by at
     most one sample."""
-    accumulate: int = Field(default=1, ge=1, le=10_000)
-    """Number of batches whose gradients make one step."""
     optimizer: Optimizer = "adamw"
     lr: float = Field(default=3e-3, gt=0, allow_inf_nan=False)
     """Highest learning rate."""
@@ -36,13 +34,9 @@ class Recipe(TrainingInputSettings):
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Weight decay, except for biases and the scales of norm layers."""
     schedule: Schedule = "one_cycle"
-    """Learning rate by step: `one_cycle` (Smith and Topin 2018) rises and falls, `cosine` falls to 0, `step` falls at
-    `step_epochs`."""
+    """Learning rate by step: `one_cycle` (Smith and Topin 2018) rises and falls, `cosine` falls to 0."""
     warmup_epochs: float = Field(default=0.0, ge=0, le=1_000)
     """Epochs in which the learning rate rises linearly from a hundredth of `lr`; `one_cycle` has its own rise."""
-    step_epochs: tuple[int, ...] = ()
-    """Epochs after which schedule `step` multiplies the learning rate by `step_factor`."""
-    step_factor: float = Field(default=0.1, gt=0, lt=1)
     clip_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Largest norm of the gradients in a step; None: no limit."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
@@ -54,17 +48,11 @@ class Recipe(TrainingInputSettings):
     """Decay per step of a moving average of the weights, which is then validated and kept; None: no average."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of the forward pass: bf16 by PyTorch's autocast."""
-    channels_last: bool = True
-    """Whether weights have the memory layout of images, which is faster on most devices."""
-    compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
-    """Mode of `torch.compile`."""
     held_out: float = Field(default=0.0, ge=0, lt=1)
     """Share of the training images that are held out for validation; 0: none, and clean test images, if there are any,
     are used for validation."""
     select: Literal["last", "best"] = "last"
     """Weights to evaluate: from the last epoch, or from the epoch of lowest error on held-out images. Both are kept."""
-    patience: int | None = Field(default=None, ge=1, le=100_000)
-    """Number of epochs without a lower error on held-out images after which training ends; None: never."""
     checkpoint_s: float = Field(default=300.0, ge=0, allow_inf_nan=False)
     """Seconds between checkpoints, from which an interrupted training continues."""
     seed: Seed = 0
@@ -78,11 +66,6 @@ class Recipe(TrainingInputSettings):
     def _problems(self) -> Iterator[str]:
         if self.schedule == "one_cycle" and self.warmup_epochs:
             yield f"found warmup_epochs {self.warmup_epochs} with schedule one_cycle; expected 0: it has its own rise"
-        if (self.schedule == "step") != bool(self.step_epochs):
-            yield (
-                f"found schedule {self.schedule} and step_epochs {list(self.step_epochs)}; expected both schedule step "
-                "and its epochs, or neither"
-            )
         if self.warmup_epochs >= self.epochs:
             yield f"found warmup_epochs {self.warmup_epochs} of {self.epochs} epochs; expected fewer"
         if self.held_out and self.loader == "webdataset":
@@ -95,12 +78,11 @@ class Recipe(TrainingInputSettings):
                 f"found momentum {self.momentum} with schedule one_cycle, which varies it from 0.95 to 0.85 and back; "
                 "expected another schedule, or no momentum"
             )
-        for field in ("select", "patience"):
-            if getattr(self, field) not in ("last", None) and not self.held_out:
-                yield (
-                    f"found {field} {getattr(self, field)} without held_out; expected a share of the training images "
-                    "such as 0.1, since test images must not choose weights"
-                )
+        if self.select == "best" and not self.held_out:
+            yield (
+                "found select best without held_out; expected a share of the training images such as 0.1, since test "
+                "images must not choose weights"
+            )
 
 
 NOT_FINGERPRINTED = frozenset({"checkpoint_s"})

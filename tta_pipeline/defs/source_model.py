@@ -81,7 +81,7 @@ def _train_and_record(
     launch: str,
 ) -> PartitionReport:
     """Train the model unless this training is finished, and record the training unless it is recorded."""
-    from tta_pipeline.extras.training.training_on_disk import TRAININGS
+    from tta_pipeline.extras.training.source_training import TRAININGS
     from tta_pipeline.results.result_files import Result, utc_now
     from tta_pipeline.results.training_record import TrainingRun
     from tta_pipeline.util.software_versions import software_versions

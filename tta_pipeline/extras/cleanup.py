@@ -44,7 +44,7 @@ _PREDICTIONS = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}\.parquet")
 _STATE = re.compile(r"[0-9a-f]{64}(?:-[0-9a-f]{8}-[0-9]{6,})?\.(?:state|part)|[0-9a-f]{16}\.lock")
 _FIRST = "0" * 8
 """Part of the name of a state inside the first segment, as `StreamStates` gives it."""
-_OF_TRAINING = re.compile(r"[0-9a-f]{64}-[0-9]+\.checkpoint|(?:best|last)\.safetensors|CACHEDIR\.TAG|stop")
+_OF_TRAINING = re.compile(r"(?:newest|before)\.checkpoint|(?:best|last)\.safetensors|CACHEDIR\.TAG")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -89,7 +89,6 @@ class TrainingRun(RecordedFacts):
     # Recipe.
     num_epochs: Annotated[int, Column("Epochs in the settings", sql="INTEGER", above=0)]
     batch_size: Annotated[int, Column("Training images of a batch, over all ranks", sql="INTEGER", above=0)]
-    accumulate: Annotated[int, Column("Batches for each step of the optimiser", sql="INTEGER", above=0)]
     optimizer: Annotated[str, Column("Optimiser")]
     lr: Annotated[float, _count("Highest learning rate")]
     weight_decay: Annotated[float, _count("Weight decay")]
@@ -100,7 +99,6 @@ class TrainingRun(RecordedFacts):
     precision: Annotated[
         str, Column("Precision of the forward pass: fp32, or what autocast casts to", choices=("fp32", "bf16", "fp16"))
     ]
-    compile: Annotated[str, Column("Mode of torch.compile, or off")]
     seed: Annotated[int, Column("Seed of weights, order and augmentation")]
 
     # Machine.

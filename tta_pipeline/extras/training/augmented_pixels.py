@@ -76,9 +76,7 @@ class Augment:
         if (rand := self.settings.randaugment) is not None:
             operation = v2.RandAugment(num_ops=rand.num_ops, magnitude=rand.magnitude)
         if (mix := self.settings.augmix) is not None:
-            operation = v2.AugMix(
-                severity=mix.severity, mixture_width=mix.width, chain_depth=mix.depth, alpha=mix.alpha
-            )
+            operation = v2.AugMix(severity=mix.severity, mixture_width=mix.width)
         return operation
 
 

@@ -76,9 +76,9 @@ class TrainingInput:
         """Number of batches in an epoch; each process takes its part of every batch."""
         return -(-num_epoch_samples(self.shard_set.index, self.settings) // self.batch_size)
 
-    def batch_sizes(self, number: int) -> tuple[int, ...]:
-        """Return the number of samples in each batch of epoch *number*, over all processes."""
-        del number  # every epoch has the same number of samples
+    @cached_property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Number of samples in each batch of an epoch, over all processes."""
         count = num_epoch_samples(self.shard_set.index, self.settings)
         return tuple(len(part) for part in cut_into_batches(np.arange(count), self.batch_size))
 
@@ -118,7 +118,7 @@ class TrainingInput:
         read = read_by_webdataset(
             self.shard_set,
             augment,
-            [len(range(self.rank, size, self.num_ranks)) for size in self.batch_sizes(augment.epoch)],
+            [len(range(self.rank, size, self.num_ranks)) for size in self.batch_sizes],
             settings=self.settings,
             image_size=self.image_size,
             num_workers=self.num_threads,

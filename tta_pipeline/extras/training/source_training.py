@@ -2,97 +2,185 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.open_source import open_source
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.domain import ordering
-from tta_pipeline.domain.cells import CLEAN, TRAIN
-from tta_pipeline.errors import EvaluationError
+from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.device.devices import require_float64
 from tta_pipeline.evaluation.device.leases import leased_device
 from tta_pipeline.evaluation.machine import Machine, machine_facts
 from tta_pipeline.extras.training.checkpoints import Checkpoints
 from tta_pipeline.extras.training.initial_network import make_initial_network
 from tta_pipeline.extras.training.input import TrainingInput
-from tta_pipeline.extras.training.learner import Weights
+from tta_pipeline.extras.training.learner import Learner, Weights
 from tta_pipeline.extras.training.listed_files import find_loose_files
-from tta_pipeline.extras.training.loop import Trained, Training
+from tta_pipeline.extras.training.loop import Course, Training
 from tta_pipeline.extras.training.ranks import SINGLE_RANK, Ranks
-from tta_pipeline.extras.training.training_on_disk import TrainingOnDisk
 from tta_pipeline.loading.device import pins_memory
 from tta_pipeline.models.model_kind import kind_of
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.trained_models import (
     SourceModelFacts,
     encode_weights,
+    read_source_model_facts,
+    training_fingerprint,
     write_source_model,
 )
+from tta_pipeline.results.names import find_results
+from tta_pipeline.results.result_files import read_result
 from tta_pipeline.results.training_record import TrainingRun
+from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import locked, make_cache_folder, write_atomically
 
+TRAININGS = "trainings"
+"""Folder of the trainings among a benchmark's results."""
+
+_IN_RANDOM_ORDER = TrainingInputSettings(augmentation="none")
+_IN_STORED_ORDER = TrainingInputSettings(augmentation="none", shuffle="stored")
+"""Images as they are evaluated."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class SourceTraining(TrainingOnDisk):
-    """The training of one model of a benchmark, and the locations of its files."""
+class SourceTraining:
+    """The training of one model of a benchmark, finished or not, and the locations of its files."""
+
+    benchmark: Benchmark
+    model: str
+    locations: Locations
+
+    @property
+    def settings(self) -> TrainedModel:
+        """Settings of the training in the benchmark file."""
+        return self.benchmark.trained_models[self.model]
+
+    @property
+    def path(self) -> Path:
+        """File of the weights to evaluate."""
+        return self.locations.source_model(self.benchmark.name, self.model)
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the checkpoints, and of the last and the best weights."""
+        return self.locations.training(self.benchmark.name, self.model)
+
+    def shard_set(self, cell: Cell) -> ShardSet:
+        """Return the verified shard set of *cell*, the training or the clean images.
+
+        Raises:
+            ManifestError: the shards are missing, or differ from the manifest.
+        """
+        belonging = expected_for_benchmark(self.benchmark, self.locations, cell)
+        shard_set = ShardSet.open(self.locations.shards(self.benchmark.name, cell), belonging)
+        shard_set.require_intact()
+        return shard_set
+
+    def find_finished(self, shard_set: ShardSet | None = None) -> SourceModelFacts | None:
+        """Return the facts of the model if it was trained on the present shards with the present settings, else None.
+
+        Args:
+            shard_set: The training images; None: they are opened.
+
+        Raises:
+            ManifestError: the training shards are missing, or differ from their manifest.
+        """
+        fingerprint = self._fingerprint(shard_set or self.shard_set(TRAIN))
+        facts = read_source_model_facts(self.path)
+        return facts if facts and facts.fingerprint == fingerprint else None
+
+    def require_finished(self) -> SourceModelFacts:
+        """Return the facts of the model, which must be trained on the present shards with the present settings.
+
+        Raises:
+            EvaluationError: the model is missing or of another training.
+        """
+        found = self.find_finished()
+        if found is None:
+            raise EvaluationError(f"{self.path} is missing or of another training; expected a finished training")
+        return found
+
+    def is_recorded(self, facts: SourceModelFacts) -> bool:
+        """Return whether there is a result of this training that describes the weights of *facts*."""
+        for path in find_results(self.locations.results(self.benchmark.name) / TRAININGS, facts.fingerprint):
+            with suppress(RecordError):  # damaged; it is set aside when results are published
+                found = read_result(path).result.training
+                if found and found.weights_sha256 == facts.weights_sha256 and found.model == self.model:
+                    return True
+        return False
 
     def train(self, *, machine: Machine, ranks: Ranks = SINGLE_RANK, say: Callable[[str], None]) -> None:
-        """Train the model, or resume its training, unless the same training has ended; the first process saves it."""
+        """Train the model, or resume its training, unless the same training has ended; the first process saves it.
+
+        Raises:
+            EvaluationError: the network does not suit the benchmark, or the loss is no number.
+            StreamError: an image cannot be read.
+        """
         shard_set = self.shard_set(TRAIN)
-        if self._find_finished(shard_set) is None:
+        if self.find_finished(shard_set) is None:
             self.locations.require_own(self.path)
-        with self._alone(ranks):
+        make_cache_folder(self.folder)
+        with locked(self.folder / ".lock") if ranks.is_first else nullcontext():
             ranks.wait_for_all()  # the first process has waited until no other run trains this model
-            if self._find_finished(shard_set) is None:
+            if self.find_finished(shard_set) is None:
                 self._train(shard_set, machine, ranks, say)
 
-    @contextmanager
-    def _alone(self, ranks: Ranks) -> Iterator[None]:
-        """Keep other runs from training the same model at the same time."""
-        if not ranks.is_first:
-            yield
-            return
-        make_cache_folder(self.folder)
-        with locked(self.folder / ".lock"):
-            yield
-
     def _train(self, shard_set: ShardSet, machine: Machine, ranks: Ranks, say: Callable[[str], None]) -> None:
-        settings = self.settings
+        settings, num_classes = self.settings, len(shard_set.manifest.classes)
         learnt, validating = self._split(shard_set)
+        checkpoints = Checkpoints(folder=self.folder, fingerprint=self._fingerprint(shard_set))
         with ExitStack() as stack:
             device = ranks.device or stack.enter_context(leased_device(machine.device, say))
             require_float64(device)
-            inputs = _Inputs(
-                image_size=self.benchmark.image_size, settings=settings, machine=machine, ranks=ranks, device=device,
-            )  # fmt: skip
-            num_classes = len(shard_set.manifest.classes)
-            network = make_initial_network(settings, inputs.mixed(learnt), num_classes=num_classes)
-            images = inputs.training(learnt, self._loose_files(learnt))
-            checkpoints = Checkpoints(folder=self.folder, fingerprint=self.fingerprint(shard_set))
-            trained = Training(
+            images = TrainingInput(
+                shard_set=learnt,
+                settings=settings,
+                image_size=self.benchmark.image_size,
+                batch_size=settings.batch_size,
+                seed=settings.seed,
+                num_threads=machine.num_threads,
+                rank=ranks.rank,
+                num_ranks=ranks.num_ranks,
+                pin_memory=pins_memory(device),
+                loose=self._loose_files(learnt),
+            )
+            mixed = replace(images, settings=_IN_RANDOM_ORDER, rank=0, num_ranks=1)
+            network = make_initial_network(settings, mixed, num_classes=num_classes)
+            learner = Learner(
                 network,
                 settings,
                 num_classes=num_classes,
+                steps_per_epoch=len(images.batch_sizes),
+                device=device,
+                num_ranks=ranks.num_ranks,
+            )
+            course = Training(
+                learner,
+                settings,
                 images=images,
-                validation=inputs.plain(validating, ranks) if validating else None,
+                validation=replace(images, shard_set=validating, settings=_IN_STORED_ORDER) if validating else None,
                 device=device,
                 ranks=ranks,
                 checkpoints=checkpoints,
                 say=say,
             ).run()
-            if not ranks.is_first:
-                return
-            run = self._training_run(shard_set, images, network, trained, num_ranks=ranks.num_ranks, device=device)
-            self._save(self._facts(shard_set, network, run), trained)
-        checkpoints.remove()
+            if ranks.is_first:
+                self._save(network, learner.weights(), course, images, device)
+                checkpoints.remove()
+
+    def _fingerprint(self, shard_set: ShardSet) -> str:
+        return training_fingerprint(self.settings, shard_set.manifest, image_size=self.benchmark.image_size)
 
     def _loose_files(self, shard_set: ShardSet) -> tuple[Path, ...] | None:
         """Return the files from which *shard_set* was made, if the training reads them."""
@@ -118,113 +206,61 @@ class SourceTraining(TrainingOnDisk):
         held_out, learnt = np.sort(ranked[:num_held_out]), np.sort(ranked[num_held_out:])
         return shard_set.select_samples(learnt), shard_set.select_samples(held_out)
 
-    def _save(self, facts: SourceModelFacts, trained: Trained) -> None:
+    def _save(
+        self, network: Normalized, last: Weights, course: Course, images: TrainingInput, device: torch.device
+    ) -> None:
         """Write the last and the best weights, then the weights to evaluate with the facts that verify them."""
-        for name, weights in (("last", trained.last), ("best", trained.best)):
-            if weights is not None:
-                write_atomically(self.folder / f"{name}.safetensors", _encoded(weights))
-        write_source_model(self.path, _encoded(self._selected_weights(trained)), facts)
-
-    def _selected_weights(self, trained: Trained) -> Weights:
-        return trained.best if self.settings.select == "best" and trained.best is not None else trained.last
+        weights = {"last": _encoded(last), **({"best": _encoded(course.best)} if course.best else {})}
+        for name, content in weights.items():
+            write_atomically(self.folder / f"{name}.safetensors", content)
+        kept = weights.get(self.settings.select, weights["last"])
+        run = self._training_run(network, kept, course, images, device)
+        facts = SourceModelFacts(
+            network=self.settings.network,
+            classes=images.shard_set.manifest.classes,
+            mean=_triple(network.mean),
+            std=_triple(network.std),
+            run=json.loads(json.dumps(run.facts())),  # tuples become lists
+            **{name: getattr(run, name) for name in _OF_RUN},
+        )
+        write_source_model(self.path, kept, facts)
 
     def _training_run(
-        self,
-        shard_set: ShardSet,
-        images: TrainingInput,
-        network: Normalized,
-        trained: Trained,
-        *,
-        num_ranks: int,
-        device: torch.device,
+        self, network: Normalized, weights: bytes, course: Course, images: TrainingInput, device: torch.device
     ) -> TrainingRun:
-        """Return the record of the training."""
-        settings, totals = self.settings, trained.totals
-        validated_on = "held_out" if settings.held_out else "clean" if self.benchmark.has_clean else None
-        same = ("accumulate", "batch_size", "optimizer", "lr", "weight_decay", "schedule", "loader", "shuffle",
-                "precision", "compile", "seed")  # fmt: skip
+        settings = self.settings
         return TrainingRun.from_epochs(
-            trained.epochs,
+            course.epochs,
             selected=settings.select,
             benchmark=self.benchmark.file,
             shift_set=self.benchmark.shift_set.name,
             model=self.model,
             architecture=kind_of(settings.network).architecture().name,
-            num_parameters=sum(weights.numel() for weights in network.parameters()),
+            num_parameters=sum(parameter.numel() for parameter in network.parameters()),
             fine_tuned=settings.fine_tune,
-            fingerprint=self.fingerprint(shard_set),
-            weights_sha256=hashlib.sha256(_encoded(self._selected_weights(trained))).hexdigest(),
-            manifest_sha256=shard_set.manifest.sha256,
-            num_samples=sum(images.batch_sizes(0)),
+            fingerprint=self._fingerprint(images.shard_set),
+            weights_sha256=hashlib.sha256(weights).hexdigest(),
+            manifest_sha256=images.shard_set.manifest.sha256,
+            num_samples=sum(images.batch_sizes),
             settings=settings.model_dump_json(),
             num_epochs=settings.epochs,
             augmentation=_augmentation(settings),
-            **{name: getattr(settings, name) for name in same},
+            **{name: getattr(settings, name) for name in _OF_SETTINGS},
             **machine_facts(device),
-            num_ranks=num_ranks,
+            num_ranks=images.num_ranks,
             torch_version=torch.__version__,
-            validated_on=validated_on,
-            wall_s=totals.wall_s,
-            time_to_first_batch_s=totals.time_to_first_batch_s,
-            checkpoint_s=totals.checkpoint_s,
-            num_checkpoints=totals.num_checkpoints,
-            num_resumed=totals.num_resumed,
+            validated_on="held_out" if settings.held_out else "clean" if self.benchmark.has_clean else None,
+            **{name: getattr(course, name) for name in _OF_COURSE},
             num_inodes=images.num_inodes,
         )
 
-    def _facts(self, shard_set: ShardSet, network: Normalized, run: TrainingRun) -> SourceModelFacts:
-        return SourceModelFacts(
-            fingerprint=run.fingerprint,
-            weights_sha256=run.weights_sha256,
-            network=self.settings.network,
-            classes=shard_set.manifest.classes,
-            mean=_triple(network.mean),
-            std=_triple(network.std),
-            num_samples=run.num_samples,
-            train_error=run.train_error,
-            validation_error=run.validation_error,
-            wall_s=run.wall_s,
-            run=json.loads(json.dumps(run.facts())),  # tuples become lists
-        )
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Inputs:
-    """Makes the inputs of a training."""
-
-    image_size: int
-    settings: TrainedModel
-    machine: Machine
-    ranks: Ranks
-    device: torch.device
-
-    def training(self, shard_set: ShardSet, loose: tuple[Path, ...] | None) -> TrainingInput:
-        """Return the images to learn from, shuffled and augmented."""
-        return self._input(shard_set, self.settings, self.ranks, loose)
-
-    def plain(self, shard_set: ShardSet, ranks: Ranks) -> TrainingInput:
-        """Return images as they are evaluated."""
-        return self._input(shard_set, TrainingInputSettings(augmentation="none", shuffle="stored"), ranks)
-
-    def mixed(self, shard_set: ShardSet) -> TrainingInput:
-        """Return images as they are evaluated, in random order."""
-        return self._input(shard_set, TrainingInputSettings(augmentation="none"), SINGLE_RANK)
-
-    def _input(
-        self, shard_set: ShardSet, settings: TrainingInputSettings, ranks: Ranks, loose: tuple[Path, ...] | None = None
-    ) -> TrainingInput:
-        return TrainingInput(
-            shard_set=shard_set,
-            settings=settings,
-            image_size=self.image_size,
-            batch_size=self.settings.batch_size,
-            seed=self.settings.seed,
-            num_threads=self.machine.num_threads,
-            rank=ranks.rank,
-            num_ranks=ranks.num_ranks,
-            pin_memory=pins_memory(self.device),
-            loose=loose,
-        )
+_OF_RUN = ("fingerprint", "weights_sha256", "num_samples", "train_error", "validation_error", "wall_s")
+_OF_SETTINGS = (
+    "batch_size", "optimizer", "lr", "weight_decay", "schedule", "loader", "shuffle", "precision", "seed",
+)  # fmt: skip
+_OF_COURSE = ("wall_s", "time_to_first_batch_s", "checkpoint_s", "num_checkpoints", "num_resumed")
+"""Fields of a record that are those of the run, the settings and the course, under the same names."""
 
 
 def _encoded(weights: Weights) -> bytes:

@@ -12,7 +12,7 @@ from timm.scheduler import CosineLRScheduler
 from timm.utils import ModelEmaV3
 
 from tta_pipeline.benchmarks.training_recipe import Recipe
-from tta_pipeline.extras.training.recipe import make_average, make_optimizer
+from tta_pipeline.extras.training.learner import make_average, make_optimizer
 from tta_pipeline_tests.extras.training.test_learner import PLAIN, batch, network, rates
 
 
