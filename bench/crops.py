@@ -17,9 +17,9 @@ from torchvision.datasets import ImageFolder
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.data.images import read_image_header
 from tta_pipeline.extras.loader_bench.baseline import MEAN, STD, read_stored_files
+from tta_pipeline.extras.training.augmented_pixels import as_uniform, draw_numbers, key_hashes
 from tta_pipeline.extras.training.crops import NUM_DRAWS, random_crop_box
 from tta_pipeline.extras.training.input import TrainingInput
-from tta_pipeline.extras.training.random_draws import as_uniform, draw_numbers, key_hashes
 from tta_pipeline.loading.decode import decode_rows
 from tta_pipeline.shards.shard_set import ShardSet
 

@@ -123,7 +123,7 @@ def _input_seconds(source: TrainingInput) -> Iterator[float]:
     for turn in range(REPEATS + 1):
         spent = _time_steps(lambda _: None, source.epoch(turn))
         if turn:
-            yield spent.cpu_s / source.num_batches
+            yield spent.cpu_s / len(source.batch_sizes)
 
 
 def checkpoint_seconds(learner: Learner, folder: Path) -> Iterator[float]:

@@ -41,8 +41,8 @@ class TrainingInputSettings(ConfigModel):
     augmix: AugMix | None = None
     """AugMix in addition; None: no AugMix."""
     loader: Literal["indexed", "imagefolder", "webdataset"] = "indexed"
-    """Loader of the images: this project's reader of shards, torchvision's `ImageFolder` in a `DataLoader` on the loose
-    files that the shards were made of, or webdataset on the shards."""
+    """Loader of the images: this project's reader of shards, the loose files that the shards were made of, or
+    webdataset on the shards."""
     shuffle: Literal["exact", "buffer", "resampled", "stored"] = "exact"
     """exact: another permutation of all samples in each epoch; buffer: shards permuted, then samples through a buffer,
     for shards at URLs; resampled: shards drawn with replacement, then the buffer; stored: the order in the shards."""

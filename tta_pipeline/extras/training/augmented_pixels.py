@@ -1,11 +1,13 @@
-"""Augmented pixels of samples, from any source of their image files."""
+"""Augmented pixels of samples, from any source of their image files.
+
+Random numbers of a sample are a function of seed, epoch and key, so the order of the draws has no effect.
+"""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,25 +15,17 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import nn
 from torchvision.transforms import v2
+from xxhash import xxh3_64_intdigest
 
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.domain.ordering import Indices
-from tta_pipeline.errors import StreamError
 from tta_pipeline.extras.training.crops import NUM_DRAWS, crop_into
-from tta_pipeline.extras.training.random_draws import Hashes, as_uniform, draw_numbers
-from tta_pipeline.loading.stored_pixels import Samples
+from tta_pipeline.extras.training.listed_files import ListedFiles
+from tta_pipeline.loading.stored_pixels import StoredPixels
 
+Hashes = npt.NDArray[np.uint64]
 
-class ImageFiles(Samples, Protocol):
-    """Provides the image files of samples, each compared with the manifest."""
-
-    def read_files(self, indices: Indices) -> Iterator[bytes]:
-        """Yield the files of the samples at *indices*, shape (B,)."""
-        ...
-
-    def unreadable_error(self, index: int, found: str) -> StreamError:
-        """Return an error: *found* is in place of the sample at *index*."""
-        ...
+_STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +77,7 @@ class Augment:
 class AugmentedPixels:
     """Provides the augmented pixels of samples; several threads may use it at the same time."""
 
-    def __init__(self, files: ImageFiles, augment: Augment) -> None:
+    def __init__(self, files: StoredPixels | ListedFiles, augment: Augment) -> None:
         self._files = files
         self._augment = augment
         self._limited = threading.local()
@@ -121,3 +115,36 @@ class AugmentedPixels:
 @cache
 def _controller() -> ThreadpoolController:
     return ThreadpoolController()
+
+
+def key_hashes(keys: Sequence[str]) -> Hashes:
+    """Return a hash of each key, shape (N,)."""
+    # A file's name need not be UTF-8.
+    encoded = (key.encode("utf-8", "surrogateescape") for key in keys)
+    return np.fromiter((xxh3_64_intdigest(key) for key in encoded), np.uint64, len(keys))
+
+
+def draw_numbers(hashes: Hashes, *, seed: int, epoch: int, count: int) -> Hashes:
+    """Return *count* random numbers for each sample, uint64 (B, *count*).
+
+    They are the output of the generator SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
+    generators", figure 15), started from a state for each sample. A generator object for each sample would take longer
+    than decoding a small image.
+    """
+    (start,) = np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)
+    steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_STEP)
+    # The key is mixed before the epoch enters, so that neighbouring epochs do not yield overlapping sequences.
+    numbers = _mix(_mix(hashes) ^ start)[:, None] + steps
+    return _mix(numbers)
+
+
+def as_uniform(numbers: Hashes) -> npt.NDArray[np.float64]:
+    """Convert the upper 53 bits of *numbers* into floats in [0, 1)."""
+    uniform: npt.NDArray[np.float64] = (numbers >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return uniform
+
+
+def _mix(numbers: Hashes) -> Hashes:
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(_FIRST)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(_SECOND)
+    return numbers ^ (numbers >> np.uint64(31))

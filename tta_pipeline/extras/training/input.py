@@ -1,6 +1,8 @@
 """The batches of a training: shuffled in each epoch, augmented, divided over processes, and resumable at any batch."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
@@ -8,19 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset
 
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
-from tta_pipeline.extras.training.augmented_pixels import Augment, AugmentedPixels, ImageFiles
-from tta_pipeline.extras.training.epoch_order import cut_into_batches, epoch_order, num_epoch_samples, order_by_key
+from tta_pipeline.extras.training.augmented_pixels import Augment, AugmentedPixels, Hashes, key_hashes
 from tta_pipeline.extras.training.listed_files import ListedFiles
-from tta_pipeline.extras.training.random_draws import Hashes, key_hashes
 from tta_pipeline.extras.training.webdataset_input import read_by_webdataset
-from tta_pipeline.extras.training.worker_processes import read_by_processes
+from tta_pipeline.extras.training.worker_processes import read_in_processes
 from tta_pipeline.loading.reader import Batch, Stream
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.loading.stream_order import order_of
+from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.shard_set import ShardSet
 
 
@@ -40,7 +42,7 @@ class TrainingInput:
     """Largest number of samples in a batch, over all processes."""
     seed: int
     num_threads: int = 2
-    """Threads that decode; worker processes if torchvision draws the random numbers, or if the loader uses them."""
+    """Threads that decode; worker processes for webdataset, and if torchvision draws from its global generator."""
     rank: int = 0
     """Number of this process, from 0."""
     num_ranks: int = 1
@@ -64,23 +66,17 @@ class TrainingInput:
             )
         if not 0 <= self.rank < self.num_ranks:
             raise StreamError(f"rank is {self.rank} of {self.num_ranks}; expected 0 to {self.num_ranks - 1}")
-        smallest = num_epoch_samples(self.shard_set.index, self.settings) // max(self.num_batches, 1)
+        smallest = min(self.batch_sizes)
         if smallest < self.num_ranks:
             raise StreamError(
                 f"found a batch of {smallest} samples for {self.num_ranks} processes; expected at least one for each: "
                 "raise batch_size, or start fewer processes"
             )
 
-    @property
-    def num_batches(self) -> int:
-        """Number of batches in an epoch; each process takes its part of every batch."""
-        return -(-num_epoch_samples(self.shard_set.index, self.settings) // self.batch_size)
-
     @cached_property
     def batch_sizes(self) -> tuple[int, ...]:
-        """Number of samples in each batch of an epoch, over all processes."""
-        count = num_epoch_samples(self.shard_set.index, self.settings)
-        return tuple(len(part) for part in cut_into_batches(np.arange(count), self.batch_size))
+        """Number of samples in each batch of an epoch, over all processes; each takes its part of every batch."""
+        return tuple(map(len, cut_into_batches(np.arange(self._num_samples), self.batch_size)))
 
     def epoch(self, number: int, *, skip_batches: int = 0) -> Iterator[Batch]:
         """Yield this process's part of every batch of epoch *number*.
@@ -96,7 +92,7 @@ class TrainingInput:
         if self.settings.loader == "webdataset":
             yield from islice(self._read_by_webdataset(augment), skip_batches, None)
         elif parts := self._parts(number)[skip_batches:]:
-            if self.settings.loader == "imagefolder" or self.settings.draws_from_torch:
+            if self.settings.draws_from_torch:
                 yield from self._read_by_processes(parts, augment)
             else:
                 yield from self._stream(parts, augment)
@@ -127,23 +123,21 @@ class TrainingInput:
         return (self._batch(images, indices) for images, indices in read)
 
     def _read_by_processes(self, parts: list[Indices], augment: Augment) -> Iterator[Batch]:
-        images = read_by_processes(
-            partial(self._augmented_pixels, augment),
-            parts,
-            image_size=self.image_size,
+        images = read_in_processes(
+            _Batches(partial(self._augmented_pixels, augment), self.image_size),
             num_workers=self.num_threads,
+            batch_sampler=[part.tolist() for part in parts],
+            collate_fn=_identity,
             pin_memory=self.pin_memory,
         )
-        return (self._batch(*read) for read in zip(images, parts, strict=True))
+        with closing(images):
+            yield from (self._batch(*read) for read in zip(images, parts, strict=True))
 
     def _augmented_pixels(self, augment: Augment) -> AugmentedPixels:
-        return AugmentedPixels(self._files(), augment)
-
-    def _files(self) -> ImageFiles:
-        if self.settings.loader == "indexed":
-            return StoredPixels(self.shard_set, self.image_size)
-        assert self.loose is not None
-        return ListedFiles(self.shard_set, self.loose)
+        if self.settings.loader == "imagefolder":
+            assert self.loose is not None
+            return AugmentedPixels(ListedFiles(self.shard_set, self.loose), augment)
+        return AugmentedPixels(StoredPixels(self.shard_set, self.image_size), augment)
 
     def _batch(self, images: torch.Tensor, indices: Indices) -> Batch:
         return Batch(images, torch.from_numpy(self.shard_set.index.labels[indices]), indices)
@@ -163,13 +157,88 @@ class TrainingInput:
 
     def _parts(self, number: int) -> list[Indices]:
         """Return this process's samples of each batch of epoch *number*."""
-        order = epoch_order(self.shard_set.index, self._ranked, self.settings, seed=self.seed, epoch=number)
-        return [batch[self.rank :: self.num_ranks] for batch in cut_into_batches(order, self.batch_size)]
+        rng = np.random.default_rng(np.random.SeedSequence([self.seed, number]))
+        return [part[self.rank :: self.num_ranks] for part in cut_into_batches(self._order(rng), self.batch_size)]
+
+    def _order(self, rng: np.random.Generator) -> Indices:
+        """Return the positions of an epoch's samples, in the order of the epoch, shape (M,)."""
+        index, shuffle = self.shard_set.index, self.settings.shuffle
+        if shuffle == "exact":
+            return self._by_key[rng.permutation(len(index))]
+        if shuffle == "stored":
+            return np.arange(len(index))
+        shards = _samples_by_shard(index)
+        if shuffle == "buffer":
+            drawn = [shards[number] for number in rng.permutation(len(shards)).tolist()]
+        else:
+            drawn = list(_draw_shards(shards, self._num_samples, rng))
+        return _shuffle_through_buffer(np.concatenate(drawn), self.settings.buffer_samples, rng)[: self._num_samples]
+
+    @property
+    def _num_samples(self) -> int:
+        """Number of samples in an epoch."""
+        return self.settings.epoch_samples or len(self.shard_set.index)
 
     @cached_property
-    def _ranked(self) -> Indices:
-        return order_by_key(self.shard_set.index)
+    def _by_key(self) -> Indices:
+        """Positions of the samples sorted by key, shape (N,): an order that is independent of the shards."""
+        keys = self.shard_set.index.keys
+        return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 
     @cached_property
     def _hashes(self) -> Hashes:
         return key_hashes(self.shard_set.index.keys)
+
+
+class _Batches(Dataset[torch.Tensor]):
+    """Whole batches of pixels. Each process opens the files itself: readers have locks, which cannot be sent."""
+
+    def __init__(self, make_pixels: Callable[[], AugmentedPixels], image_size: int) -> None:
+        self._make_pixels = make_pixels
+        self._image_size = image_size
+
+    def __getitems__(self, indices: list[int]) -> torch.Tensor:
+        """Return the images of the samples at *indices*, uint8 (B, S, S, 3)."""
+        images = torch.empty((len(indices), self._image_size, self._image_size, 3), dtype=torch.uint8)
+        self._pixels.fill(np.array(indices), images.numpy())
+        return images
+
+    @cached_property
+    def _pixels(self) -> AugmentedPixels:
+        pixels = self._make_pixels()
+        pixels.open(ExitStack())  # until the process ends
+        return pixels
+
+
+def _identity(images: torch.Tensor) -> torch.Tensor:
+    return images
+
+
+def cut_into_batches(order: Indices, batch_size: int) -> list[Indices]:
+    """Cut *order* into as few batches of at most *batch_size* as possible; their sizes differ by at most one."""
+    return np.array_split(order, math.ceil(len(order) / batch_size))
+
+
+def _samples_by_shard(index: SampleIndex) -> Sequence[Indices]:
+    """Return the samples of each shard in stored order, without empty shards."""
+    edges = np.flatnonzero(np.diff(index.shards)) + 1
+    return np.split(np.arange(len(index)), edges)
+
+
+def _draw_shards(members: Sequence[Indices], count: int, rng: np.random.Generator) -> Iterator[Indices]:
+    """Yield the samples of shards drawn with replacement, until there are *count*."""
+    while count > 0:
+        drawn = members[int(rng.integers(len(members)))]
+        yield drawn
+        count -= len(drawn)
+
+
+def _shuffle_through_buffer(read: Indices, buffer_samples: int, rng: np.random.Generator) -> Indices:
+    """Return *read* as shuffled by a buffer: whenever a sample enters the full buffer, a random one leaves it."""
+    size = min(buffer_samples, len(read))
+    buffer, left = read[:size].tolist(), np.empty_like(read)
+    places = rng.integers(size, size=len(read) - size).tolist()
+    for number, (place, entering) in enumerate(zip(places, read[size:].tolist(), strict=True)):
+        left[number], buffer[place] = buffer[place], entering
+    left[len(read) - size :] = rng.permutation(np.array(buffer, np.int64))
+    return left

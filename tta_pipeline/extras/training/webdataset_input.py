@@ -6,6 +6,7 @@ It provides the bytes only. Its decoders, which would unpickle, are not used.
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import webdataset
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import get_worker_info
 
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
 from tta_pipeline.extras.training.augmented_pixels import Augment
-from tta_pipeline.extras.training.worker_processes import iterate
+from tta_pipeline.extras.training.worker_processes import read_in_processes
 from tta_pipeline.loading.webdataset_paths import shard_paths
 from tta_pipeline.shards.shard_set import ShardSet
 
@@ -81,7 +82,7 @@ def read_by_webdataset(
         sizes: Number of samples in each batch.
         settings: Settings that select the order.
         image_size: Height and width of the images in pixels.
-        num_workers: Number of worker processes, at least one; a single process reads shards in stored order.
+        num_workers: Number of worker processes; a single process reads shards in stored order.
         seed: Numbers that determine the order.
     """
     number = int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0])
@@ -91,16 +92,18 @@ def read_by_webdataset(
         stages.append(webdataset.shuffle(size, initial=size, rng=rng))
     stages.append(webdataset.map(_Sample(shard_set, augment, image_size)))
     stages.append(webdataset.batched(_CHUNK, collation_fn=_stack))
-    loader = DataLoader(
-        webdataset.DataPipeline(*stages),
-        batch_size=None,
-        # Always in worker processes: webdataset leaves its present file open when the consumer stops.
-        num_workers=1 if settings.shuffle == "stored" else max(1, num_workers),
-        generator=torch.Generator().manual_seed(number),
-    )
-    with closing(iterate(loader)) as chunks:
-        yield from _rebatch(chunks, sizes)
-        if settings.shuffle != "resampled" and next(chunks, None) is not None:
+    # Never in this process: webdataset leaves its present file open when the consumer stops.
+    workers = 1 if settings.shuffle == "stored" else num_workers
+    dataset = webdataset.DataPipeline(*stages)
+    with closing(read_in_processes(dataset, num_workers=workers, seed=number, batch_size=None)) as chunks:
+        samples = (sample for chunk in chunks for sample in zip(*chunk, strict=True))
+        for size in sizes:
+            batch = list(islice(samples, size))
+            if len(batch) < size:
+                raise StreamError(f"webdataset ended early; expected the {sum(sizes)} samples of {shard_set.folder}")
+            images, positions = zip(*batch, strict=True)
+            yield torch.stack(images), np.array(positions)
+        if settings.shuffle != "resampled" and next(samples, None) is not None:
             raise StreamError(f"webdataset gave more than {sum(sizes)} samples; expected those of {shard_set.folder}")
 
 
@@ -126,24 +129,6 @@ def _worker_number() -> int:
     return 0 if worker is None else worker.id
 
 
-def _stack(samples: Sequence[tuple[npt.NDArray[np.uint8], int]]) -> tuple[torch.Tensor, torch.Tensor]:
+def _stack(samples: Sequence[tuple[npt.NDArray[np.uint8], int]]) -> tuple[torch.Tensor, tuple[int, ...]]:
     images, positions = zip(*samples, strict=True)
-    return torch.from_numpy(np.stack(images)), torch.tensor(positions)
-
-
-def _rebatch(
-    chunks: Iterator[tuple[torch.Tensor, torch.Tensor]], sizes: Sequence[int]
-) -> Iterator[tuple[torch.Tensor, Indices]]:
-    images, positions = torch.empty((0,), dtype=torch.uint8), torch.empty((0,), dtype=torch.int64)
-    for number, size in enumerate(sizes):
-        while len(positions) < size:
-            try:
-                more_images, more_positions = next(chunks)
-            except StopIteration:
-                raise StreamError(
-                    f"webdataset ended at batch {number + 1} of {len(sizes)}; expected {sum(sizes)} samples"
-                ) from None
-            images = torch.cat([images, more_images]) if len(images) else more_images
-            positions = torch.cat([positions, more_positions])
-        yield images[:size], positions[:size].numpy()
-        images, positions = images[size:], positions[size:]
+    return torch.from_numpy(np.stack(images)), positions

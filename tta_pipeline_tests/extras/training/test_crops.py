@@ -12,8 +12,8 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from tta_pipeline.data.images import read_image_header
+from tta_pipeline.extras.training.augmented_pixels import as_uniform, draw_numbers, key_hashes
 from tta_pipeline.extras.training.crops import NUM_DRAWS, crop_into, random_crop_box
-from tta_pipeline.extras.training.random_draws import as_uniform, draw_numbers, key_hashes
 from tta_pipeline.loading.decode import decode_rows
 
 MIDDLE = [0.5] * NUM_DRAWS

@@ -15,8 +15,7 @@ from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import StreamError
-from tta_pipeline.extras.training.epoch_order import cut_into_batches
-from tta_pipeline.extras.training.input import TrainingInput
+from tta_pipeline.extras.training.input import TrainingInput, cut_into_batches
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.write_cell import shard_split
@@ -75,7 +74,7 @@ def test_ranks_together_read_the_batches_of_one_process(shard_set: ShardSet, num
     ranks = [read(opened(shard_set, rank=rank, num_ranks=num_ranks)) for rank in range(num_ranks)]
 
     assert (5, 5, 5, 5) == opened(shard_set).batch_sizes
-    assert len(alone) == opened(shard_set).num_batches
+    assert len(alone) == len(opened(shard_set).batch_sizes)
     for number, batch in enumerate(alone):
         for rank in range(num_ranks):
             for name, values in batch.items():

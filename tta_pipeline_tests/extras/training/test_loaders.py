@@ -1,9 +1,7 @@
 """The loaders of a training read the same pixels; what draws from torch's generator does not depend on who runs it."""
 
-import multiprocessing
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +23,6 @@ from tta_pipeline_tests.shards.cell import CELL, flip, flip_sample
 def loose(shard_set: ShardSet, tree: FolderTree) -> tuple[Path, ...]:
     """The files that the shards were made of."""
     return find_loose_files(shard_set, tree.listing(CELL))
-
-
-@pytest.fixture
-def spawning() -> Iterator[None]:
-    """Processes begin anew, as those of a run that Dagster's web server starts, so what they get is pickled."""
-    usual = multiprocessing.get_start_method()
-    multiprocessing.set_start_method("spawn", force=True)
-    yield
-    multiprocessing.set_start_method(usual, force=True)
 
 
 @pytest.mark.parametrize(("augmentation", "num_threads"), [("none", 0), ("simple", 0), ("full", 0), ("full", 2)])
@@ -102,29 +91,7 @@ def test_operations_of_torchvision_depend_on_no_process(shard_set: ShardSet, loo
     assert sum(np.array_equal(plain[key], image) for key, image in by_key(alone).items()) < 10
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"randaugment": {}},
-        {"augmix": {}, "loader": "imagefolder"},
-        {"loader": "webdataset", "shuffle": "buffer"},
-        {"loader": "webdataset", "shuffle": "resampled", "epoch_samples": 30},
-    ],
-    ids=lambda settings: "-".join(map(str, settings)),
-)
-@pytest.mark.usefixtures("spawning")
-def test_processes_that_begin_anew_read_the_same(
-    shard_set: ShardSet, loose: tuple[Path, ...], settings: dict[str, object]
-):
-    """Whatever reads in processes of its own: torchvision's augmentations, loose files, webdataset."""
-    found = read(opened(shard_set, settings=settings, loose=loose, num_threads=1), 1)
-    multiprocessing.set_start_method("fork", force=True)
-
-    assert_same(read(opened(shard_set, settings=settings, loose=loose, num_threads=1), 1), found)
-
-
-@pytest.mark.usefixtures("spawning")
-def test_processes_that_begin_anew_read_from_a_server(shard_set: ShardSet, tmp_path: Path):
+def test_worker_processes_read_from_a_server(shard_set: ShardSet, tmp_path: Path):
     """The reader of blocks has locks, which cannot be sent."""
     shutil.copytree(shard_set.folder, tmp_path / "web" / "fog" / "5")
     with web_server(tmp_path / "web") as server:
