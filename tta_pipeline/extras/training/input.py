@@ -49,23 +49,16 @@ class TrainingInput:
     """Number of processes."""
     pin_memory: bool = False
     """Whether batches lie in pinned memory, from which a CUDA device copies asynchronously."""
-    loose: tuple[Path, ...] | None = None
+    loose: tuple[Path, ...] = ()
     """File from which each sample was made, for the loader `imagefolder`."""
 
     def __post_init__(self) -> None:
-        """Refuse settings under which the samples cannot be read, or divided over the processes."""
-        if self.settings.loader == "imagefolder" and self.loose is None:
-            raise StreamError(
-                f"{self.shard_set.folder} comes without loose files; the loader imagefolder expects the files from "
-                "which the shards were made: choose another loader"
-            )
+        """Refuse settings under which the samples cannot be divided over the processes."""
         if self.settings.loader == "webdataset" and self.num_ranks > 1 and self.settings.shuffle != "resampled":
             raise StreamError(
                 f"found loader webdataset with shuffle {self.settings.shuffle} for {self.num_ranks} processes, which "
                 "would get different numbers of samples; expected resampled, or the loader indexed"
             )
-        if not 0 <= self.rank < self.num_ranks:
-            raise StreamError(f"rank is {self.rank} of {self.num_ranks}; expected 0 to {self.num_ranks - 1}")
         smallest = min(self.batch_sizes)
         if smallest < self.num_ranks:
             raise StreamError(
@@ -115,7 +108,6 @@ class TrainingInput:
             self.shard_set,
             augment,
             [len(range(self.rank, size, self.num_ranks)) for size in self.batch_sizes],
-            settings=self.settings,
             image_size=self.image_size,
             num_workers=self.num_threads,
             seed=(self.seed, augment.epoch, self.rank),
@@ -135,7 +127,6 @@ class TrainingInput:
 
     def _augmented_pixels(self, augment: Augment) -> AugmentedPixels:
         if self.settings.loader == "imagefolder":
-            assert self.loose is not None
             return AugmentedPixels(ListedFiles(self.shard_set, self.loose), augment)
         return AugmentedPixels(StoredPixels(self.shard_set, self.image_size), augment)
 

@@ -35,12 +35,14 @@ SINGLE_RANK = Ranks()
 
 
 @contextmanager
-def ranks_of_torchrun() -> Iterator[Ranks]:
-    """Join the process group of `torchrun` with the backend for this kind of device, and yield this process's rank."""
-    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
-    device = select_device_of_rank(local_rank)
+def joined_ranks() -> Iterator[Ranks]:
+    """Yield this process's rank among those that `torchrun`, or a launcher like it, has started, and join them."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield SINGLE_RANK
+        return
+    device = select_device_of_rank(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group(distributed_backend(device))
     try:
-        yield Ranks(rank=rank, num_ranks=dist.get_world_size(), device=device)
+        yield Ranks(rank=dist.get_rank(), num_ranks=dist.get_world_size(), device=device)
     finally:
         dist.destroy_process_group()

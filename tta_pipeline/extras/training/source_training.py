@@ -182,10 +182,10 @@ class SourceTraining:
     def _fingerprint(self, shard_set: ShardSet) -> str:
         return training_fingerprint(self.settings, shard_set.manifest, image_size=self.benchmark.image_size)
 
-    def _loose_files(self, shard_set: ShardSet) -> tuple[Path, ...] | None:
+    def _loose_files(self, shard_set: ShardSet) -> tuple[Path, ...]:
         """Return the files from which *shard_set* was made, if the training reads them."""
         if self.settings.loader != "imagefolder":
-            return None
+            return ()
         return find_loose_files(shard_set, open_source(self.benchmark, self.locations).listing(TRAIN))
 
     def _split(self, shard_set: ShardSet) -> tuple[ShardSet, ShardSet | None]:

@@ -69,7 +69,6 @@ def read_by_webdataset(
     augment: Augment,
     sizes: Sequence[int],
     *,
-    settings: TrainingInputSettings,
     image_size: int,
     num_workers: int,
     seed: tuple[int, ...],
@@ -78,14 +77,13 @@ def read_by_webdataset(
 
     Args:
         shard_set: Shards on a disk.
-        augment: Augmentation of the images.
+        augment: Augmentation of the images; its settings select the order too.
         sizes: Number of samples in each batch.
-        settings: Settings that select the order.
         image_size: Height and width of the images in pixels.
         num_workers: Number of worker processes; a single process reads shards in stored order.
         seed: Numbers that determine the order.
     """
-    number = int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0])
+    settings, number = augment.settings, int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0])
     stages: list[Any] = [*_shards(_urls(shard_set), settings, number), webdataset.tarfile_to_samples()]
     if settings.shuffle != "stored":
         size, rng = settings.buffer_samples, random.Random(number)  # noqa: S311 - a shuffle
