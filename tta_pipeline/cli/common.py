@@ -170,13 +170,16 @@ def shard_set_facts(shard_set: "ShardSet") -> JsonObject:
     }
 
 
-def parse_settings(option: str, settings: Sequence[str]) -> JsonObject:
-    """Parse each `NAME=VALUE` in *settings*, the values of *option*; a VALUE that is no JSON is text."""
+def parse_settings(option: str, settings: Sequence[str], *, example: str) -> JsonObject:
+    """Parse each `NAME=VALUE` in *settings*, the values of *option*; a VALUE that is no JSON is text.
+
+    An error names the *example*.
+    """
     found = {}
     for setting in settings:
         name, sign, value = setting.partition("=")
         if not sign or not name.isidentifier():
-            raise click.UsageError(f"{option} is {setting!r}; expected NAME=VALUE, such as lr=0.001")
+            raise click.UsageError(f"{option} is {setting!r}; expected NAME=VALUE, such as {example}")
         try:
             found[name] = json.loads(value)
         except ValueError:

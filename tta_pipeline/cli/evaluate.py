@@ -110,7 +110,7 @@ def evaluate(
     )
     require_outputs(network, num_classes=num_classes, image_size=shards.image_size, called=f"the model {model}")
     report = ignore_line if is_quiet else say
-    hyperparameters: dict[str, Any] = dict(parse_settings("--set", settings))
+    hyperparameters: dict[str, Any] = dict(parse_settings("--set", settings, example="lr=0.001"))
     with leased_device(device, report) as leased:
         built = build(
             method, network.to(leased), num_classes=num_classes, preset=preset, seed=seed, batch_size=batch_size,

@@ -1,6 +1,5 @@
 """The verb `shards make`."""
 
-import json
 import os
 import re
 import subprocess
@@ -11,14 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.common import LocalPath, exit_with_error, plain_errors, shard_set_facts, with_reporter
+from tta_pipeline.cli.common import (
+    LocalPath,
+    exit_with_error,
+    parse_settings,
+    plain_errors,
+    shard_set_facts,
+    with_reporter,
+)
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.processes import MAX_PROCESSES
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue, ValidationError
+    from pydantic import ValidationError
 
     from tta_pipeline.benchmarks.shard_settings import ShardSettings
     from tta_pipeline.data.sources.source_section import ImagesSection
@@ -194,25 +200,11 @@ def _section(options: dict[str, Any], md5s: Sequence[str], arguments: Sequence[s
                 **about,
                 devkit=class_map if has_devkit else None,
                 expect_md5=_parse_md5s(md5s),
-                arguments=_parse_arguments(arguments),
+                arguments=parse_settings("--argument", arguments, example="root=/data"),
             )
         )
     except ValidationError as error:
         raise click.UsageError(_first_problem(error)) from None
-
-
-def _parse_arguments(arguments: Sequence[str]) -> dict[str, "JsonValue"]:
-    """Return the value of each argument by its name."""
-    found: dict[str, JsonValue] = {}
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if not name.isidentifier() or not equals:
-            raise click.UsageError(f"--argument is {argument!r}; expected NAME=VALUE, such as root=/data")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found
 
 
 def _parse_md5s(md5s: Sequence[str]) -> dict[str, str]:

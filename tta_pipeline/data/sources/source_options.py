@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from pydantic import JsonValue
+from tta_pipeline.util.json_values import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class SourceOptions:
     devkit: Path | None = None
     expect_md5: Mapping[str, str] = field(default_factory=dict)
     function: str | None = None
-    arguments: Mapping[str, JsonValue] = field(default_factory=dict)
+    arguments: JsonObject = field(default_factory=dict)
 
     @property
     def folder(self) -> Path | None:

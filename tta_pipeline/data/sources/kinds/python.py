@@ -82,7 +82,7 @@ class PythonSource(ImagesSection):
         """Return the section of a function."""
         if options.function is None:
             return None
-        return cls(kind="python", function=options.function, arguments=dict(options.arguments))
+        return cls.model_validate({"kind": "python", "function": options.function, "arguments": options.arguments})
 
     @property
     def is_one_set(self) -> bool:
