@@ -87,14 +87,24 @@ def training_fingerprint(settings: TrainedModel, manifest: Manifest, *, image_si
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
+def find_trained(path: Path, manifest: Manifest, settings: TrainedModel, *, image_size: int) -> SourceModelFacts | None:
+    """Return the facts of the model at *path*, if it was trained on the images of *manifest* with *settings*.
+
+    Raises:
+        EvaluationError: the library of the network is not installed.
+    """
+    fingerprint = training_fingerprint(settings, manifest, image_size=image_size)
+    facts = read_source_model_facts(path)
+    return facts if facts and facts.fingerprint == fingerprint else None
+
+
 def require_same_training(path: Path, manifest: Manifest, settings: TrainedModel, *, image_size: int) -> None:
     """Check that the model at *path* was trained on the images of *manifest* with *settings*.
 
     Raises:
         EvaluationError: the model is missing, or was trained on other images or with other settings.
     """
-    facts = read_source_model_facts(path)
-    if facts is None or facts.fingerprint != training_fingerprint(settings, manifest, image_size=image_size):
+    if find_trained(path, manifest, settings, image_size=image_size) is None:
         raise EvaluationError(
             f"{path} was trained on other images or with other settings than the benchmark has now; expected "
             f"{settings.model_dump_json(exclude={'kind'})} on {manifest.num_samples} images: materialize source_model"

@@ -13,7 +13,7 @@ from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.work.costs import Costs
 from tta_pipeline.evaluation.work.pieces import REPORT, Piece, Work, assets_of_shards, evaluation_pieces
-from tta_pipeline.models.trained_models import read_source_model_facts, training_fingerprint
+from tta_pipeline.models.trained_models import find_trained
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.set_facts import Manifest
@@ -38,7 +38,7 @@ class Planner:
         """Return *work*, of `find_unfinished`, and what it needs as pieces, stage by stage."""
         if not work:
             return ()
-        without_shards = self.cells_without_shards(work)
+        without_shards = self._cells_without_shards(work)
         for damage in filter(None, map(self._find_damage, without_shards)):
             self.tell(f"{damage}: the shards of this cell are made again")
         return (
@@ -62,7 +62,7 @@ class Planner:
         for name in names:
             results = ExperimentResults(benchmark=self.benchmark, experiment_name=name, locations=self.locations)
             chosen = [key for key in results.keys if self.is_chosen(name, key)]
-            is_trained = results.spec.model not in self.untrained
+            is_trained = results.spec.model not in self._untrained
             for key in self.unfinished_keys(results, chosen) if chosen and is_trained else chosen:
                 plans = results.plans(key)
                 work.append(
@@ -84,35 +84,32 @@ class Planner:
         return Costs.from_database(self.benchmark, self.locations)
 
     @cached_property
-    def untrained(self) -> frozenset[str]:
+    def _untrained(self) -> frozenset[str]:
         """Models that are not yet trained as the benchmark file says now."""
         used = {self.benchmark.experiments[name].model for name in self.experiments}
-        return frozenset(name for name in self.benchmark.trained_models if name in used and not self.is_trained(name))
+        return frozenset(name for name in self.benchmark.trained_models if name in used and not self._is_trained(name))
 
-    def is_trained(self, model: str) -> bool:
+    def _is_trained(self, model: str) -> bool:
         """Return whether *model* can be evaluated: trained as the benchmark file says, as far as that can be told.
 
         Without the training shards there is nothing to compare it with, and it is evaluated as it is; see
         `load_benchmark_model`.
         """
-        settings = self.benchmark.trained_models.get(model)
+        settings, image_size = self.benchmark.trained_models[model], self.benchmark.image_size
         path = self.locations.source_model(self.benchmark.name, model)
         shards = self.locations.shards(self.benchmark.name, TRAIN)
-        if not settings or not (shards / MANIFEST_FILE).exists():
-            return settings is not None and path.exists()
+        if not (shards / MANIFEST_FILE).exists():
+            return path.exists()
         try:
             shard_set = ShardSet.open(shards, expected_for_benchmark(self.benchmark, self.locations, TRAIN))
             shard_set.require_intact()
         except ManifestError:
             return False
-        facts, image_size = read_source_model_facts(path), self.benchmark.image_size
-        return facts is not None and facts.fingerprint == training_fingerprint(
-            settings, shard_set.manifest, image_size=image_size
-        )
+        return find_trained(path, shard_set.manifest, settings, image_size=image_size) is not None
 
     def _training_pieces(self, work: Sequence[Work]) -> Iterator[Piece]:
         used = {self.benchmark.experiments[each.experiment].model for each in work}
-        for model in sorted(self.untrained & used):
+        for model in sorted(self._untrained & used):
             yield Piece(stage="training", assets=(self.benchmark.source_model_asset(model),))
 
     def _shard_pieces(self, missing: Sequence[Cell]) -> Iterator[Piece]:
@@ -133,25 +130,25 @@ class Planner:
         for together in cell_ranges(self.benchmark, left):
             yield Piece(stage="shards", assets=assets, keys=tuple(cell.key for cell in together))
 
-    def cells_without_shards(self, work: Iterable[Work]) -> tuple[Cell, ...]:
+    def _cells_without_shards(self, work: Iterable[Work]) -> tuple[Cell, ...]:
         """Return the cells that *work* reads and whose shards are missing, in the benchmark's order."""
-        needed = {cell for each in work for cell in self.cells_read_by(each)}
+        needed = {cell for each in work for cell in self._cells_read_by(each)}
         every = (CLEAN, TRAIN, *self.benchmark.cells)
-        return tuple(cell for cell in every if cell in needed and not self.has_shards(cell))
+        return tuple(cell for cell in every if cell in needed and not self._has_shards(cell))
 
-    def cells_read_by(self, work: Work) -> Iterator[Cell]:
+    def _cells_read_by(self, work: Work) -> Iterator[Cell]:
         """Yield each cell whose shards *work* needs."""
         yield from work.cells
         if self.benchmark.uses_clean_images(work.experiment):
             yield CLEAN
-        if self.benchmark.experiments[work.experiment].model in self.untrained:
+        if self.benchmark.experiments[work.experiment].model in self._untrained:
             yield from self._training_cells
 
     @property
     def _training_cells(self) -> tuple[Cell, ...]:
         return (TRAIN, CLEAN) if self.benchmark.has_clean else (TRAIN,)
 
-    def has_shards(self, cell: Cell) -> bool:
+    def _has_shards(self, cell: Cell) -> bool:
         """Return whether the shards of *cell* are there, as the benchmark file asks for them, and whole."""
         return self._read_manifest(cell) is not None and self._find_damage(cell) is None
 

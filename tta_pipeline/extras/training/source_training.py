@@ -34,7 +34,7 @@ from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.trained_models import (
     SourceModelFacts,
     encode_weights,
-    read_source_model_facts,
+    find_trained,
     training_fingerprint,
     write_source_model,
 )
@@ -96,9 +96,8 @@ class SourceTraining:
         Raises:
             ManifestError: the training shards are missing, or differ from their manifest.
         """
-        fingerprint = self._fingerprint(shard_set or self.shard_set(TRAIN))
-        facts = read_source_model_facts(self.path)
-        return facts if facts and facts.fingerprint == fingerprint else None
+        manifest = (shard_set or self.shard_set(TRAIN)).manifest
+        return find_trained(self.path, manifest, self.settings, image_size=self.benchmark.image_size)
 
     def require_finished(self) -> SourceModelFacts:
         """Return the facts of the model, which must be trained on the present shards with the present settings.
