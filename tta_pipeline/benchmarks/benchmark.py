@@ -211,7 +211,7 @@ class Benchmark(ConfigModel):
 
     @property
     def why_none_held_out(self) -> str:
-        """Why no shift is held out, where none is, and what the user can do."""
+        """If no shift is held out: why, and what the user can do."""
         if self.shift_set.held_out:
             return (
                 f"{self.name} reports all shifts that {self.shift_set.name} holds out, "

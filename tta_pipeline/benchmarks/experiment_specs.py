@@ -133,7 +133,7 @@ class Experiment(ConfigModel):
             yield f"{field}.model is {self.model!r}; expected one of {choices}"
         unknown = set(self.severities or ()) - set(file.severities)
         if (unknown and not file.is_evaluated_whole) or self.severities == ():
-            yield (f"{field}.severities is {list(self.severities or ())}; expected some of {list(file.severities)}")
+            yield f"{field}.severities is {list(self.severities or ())}; expected some of {list(file.severities)}"
         yield from self.protocol.problems(f"{field}.protocol", file)
         if self.entry.source_data == "required" and not file.source.has_clean:
             other = self.entry.without_source_data

@@ -26,4 +26,4 @@ class FileContext:
     held_out: tuple[str, ...]
     """Shifts on which hyperparameters may be chosen."""
     why_none_held_out: str
-    """Why there are no such shifts, where there are none, and what the user can do."""
+    """If there are no such shifts: why, and what the user can do."""

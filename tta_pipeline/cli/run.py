@@ -83,7 +83,7 @@ class _Selection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Order:
+class _Request:
     """What the options ask for."""
 
     experiments: tuple[str, ...]
@@ -176,7 +176,7 @@ def run(
         )
     if part and num_processes > 1:
         raise click.UsageError("--processes is given with --part, which is one process: leave one out")
-    order = _Order(
+    request = _Request(
         experiments=experiments,
         selection=selection,
         device=device,
@@ -186,12 +186,12 @@ def run(
         force=force,
         dry_run=dry_run,
     )
-    is_whole = [_run_one(loaded, name, order) for name in names]
+    is_whole = [_run_one(loaded, name, request) for name in names]
     if not all(is_whole):
         sys.exit(1)
 
 
-def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, order: _Order) -> bool:
+def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, request: _Request) -> bool:
     """Do what is unfinished of one benchmark, and return whether nothing was left out."""
     from tta_pipeline.benchmarks.named_paths import find_missing_source
     from tta_pipeline.evaluation.device.devices import find_devices
@@ -201,52 +201,52 @@ def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, order: _Order) -> 
 
     locations = Locations.from_environment()
     benchmark = loaded.benchmark(benchmark_name)
-    named = loaded.choose_experiments(benchmark_name, order.experiments)
-    if order.part == "report":
-        _finish(benchmark, locations, named, (REPORT,), order)
+    named = loaded.choose_experiments(benchmark_name, request.experiments)
+    if request.part == "report":
+        _finish(benchmark, locations, named, (REPORT,), request)
         return True
-    find_devices(order.device)  # rather than fail at each cell
-    is_chosen = _find_chosen(benchmark, named, order)
-    faults = () if order.experiments else loaded.faults_of(benchmark_name)
-    untuned = _find_untuned(benchmark, locations, named, is_asked_for=bool(order.experiments))
+    find_devices(request.device)  # rather than fail at each cell
+    is_chosen = _find_chosen(benchmark, named, request)
+    faults = () if request.experiments else loaded.faults_of(benchmark_name)
+    untuned = _find_untuned(benchmark, locations, named, is_asked_for=bool(request.experiments))
     chosen = tuple(name for name in named if name not in untuned)
     left_out = (*(fault.sentence for fault in faults), *untuned.values())
     say_left_out(left_out)
     for other in find_other_transforms(benchmark, (benchmark.experiments[name].model for name in chosen)):
         say(f"note: {other}")
-    if not order.part:
+    if not request.part:
         publish_metrics(locations)  # the planner reads measured times from the database
-    planner = _make_planner(benchmark, locations, chosen, is_chosen, order)
-    pieces = _pieces_of(order.part, benchmark, planner.plan_pieces(planner.find_unfinished()))
+    planner = _make_planner(benchmark, locations, chosen, is_chosen, request)
+    pieces = _pieces_of(request.part, benchmark, planner.plan_pieces(planner.find_unfinished()))
     makes_shards = any(piece.stage in ("sets", "shards") for piece in pieces)
     if makes_shards and (missing := find_missing_source(benchmark)):
         exit_with_error(f"{benchmark.name}: {missing}; put it there, or correct the benchmark file")
     if pieces:
-        _print_plan(pieces, order.num_processes)
+        _print_plan(pieces, request.num_processes)
     else:
         say("nothing of it is unfinished")
-    if not order.dry_run:
-        _finish(benchmark, locations, chosen, pieces, order)
+    if not request.dry_run:
+        _finish(benchmark, locations, chosen, pieces, request)
         if pieces:
             say_left_out(left_out)  # once more, since a long log lies between
     return not left_out
 
 
 def _find_chosen(
-    benchmark: "Benchmark", experiments: tuple[str, ...], order: _Order
+    benchmark: "Benchmark", experiments: tuple[str, ...], request: _Request
 ) -> "Callable[[str, PartitionKey], bool]":
     """Return the function that says whether an experiment at a key is asked for, by the options and by the part."""
     from tta_pipeline.benchmarks.stream_plans import partition_keys
 
     keys = {name: partition_keys(benchmark, name) for name in experiments}
-    order.selection.require_known(benchmark, {key for each in keys.values() for key in each})
-    places = [(name, key) for name in experiments for key in keys[name] if order.selection.has(key)]
+    request.selection.require_known(benchmark, {key for each in keys.values() for key in each})
+    places = [(name, key) for name in experiments for key in keys[name] if request.selection.has(key)]
     say_left_out(
         f"{name}, whose keys are {abbreviate_list([key.key for key in keys[name]])}; the options choose none of them"
         for name in experiments
         if name not in {name for name, _ in places}
     )
-    own = frozenset(places if isinstance(order.part, str) else order.part.places(benchmark, places))
+    own = frozenset(places if isinstance(request.part, str) else request.part.places(benchmark, places))
     return lambda name, key: (name, key) in own
 
 
@@ -255,7 +255,7 @@ def _make_planner(
     locations: Locations,
     experiments: tuple[str, ...],
     is_chosen: "Callable[[str, PartitionKey], bool]",
-    order: _Order,
+    request: _Request,
 ) -> "Planner":
     from tta_pipeline.evaluation.work.planner import Planner
     from tta_pipeline.evaluation.work.unfinished import FingerprintComparison
@@ -265,8 +265,8 @@ def _make_planner(
         locations=locations,
         experiments=experiments,
         unfinished_keys=(lambda _, keys: keys)
-        if order.force
-        else FingerprintComparison(device=order.device).unfinished_keys,
+        if request.force
+        else FingerprintComparison(device=request.device).unfinished_keys,
         tell=say,
         is_chosen=is_chosen,
     )
@@ -344,25 +344,25 @@ def _finish(
     locations: Locations,
     experiments: tuple[str, ...],
     pieces: "tuple[Piece, ...]",
-    order: _Order,
+    request: _Request,
 ) -> None:
     """Do *pieces*, here or in processes, and say where the report is; end with status 1 if something failed."""
     from tta_pipeline.evaluation.work.pieces import REPORT
 
-    if order.num_processes == 1 or not pieces:
-        num_failed, num_apart = _materialize(benchmark, locations, pieces, order), 0
+    if request.num_processes == 1 or not pieces:
+        num_failed, num_apart = _materialize(benchmark, locations, pieces, request), 0
     else:
-        num_failed, num_apart = _materialize(benchmark, locations, _preparing(pieces), order), 0
+        num_failed, num_apart = _materialize(benchmark, locations, _preparing(pieces), request), 0
         if not num_failed:  # else each process would only say that something is missing
-            num_apart = run_parts(benchmark.name, tuple(order.options()), order.num_processes)
-            num_failed = _materialize(benchmark, locations, (REPORT,), order)
+            num_apart = run_parts(benchmark.name, tuple(request.options()), request.num_processes)
+            num_failed = _materialize(benchmark, locations, (REPORT,), request)
     if num_failed or num_apart:
         failed = count_of(num_apart, "process") if num_apart else count_of(num_failed, "run")
         exit_with_error(
             f"{failed} failed: correct what the lines with ERROR name, and type the same command again, which does "
             "only what is left"
         )
-    if order.part in ("", "report"):
+    if request.part in ("", "report"):
         report = locations.report(benchmark.name) / "index.html"
         click.echo(f"report: {report}; next: {_say_next(benchmark, experiments)}")
 
@@ -372,7 +372,7 @@ def _preparing(pieces: "Sequence[Piece]") -> "tuple[Piece, ...]":
     return tuple(piece for piece in pieces if piece.stage not in ("evaluations", "report"))
 
 
-def _materialize(benchmark: "Benchmark", locations: Locations, pieces: "tuple[Piece, ...]", order: _Order) -> int:
+def _materialize(benchmark: "Benchmark", locations: Locations, pieces: "tuple[Piece, ...]", request: _Request) -> int:
     """Materialize *pieces* one after the other, up to the end of the first stage that makes nothing.
 
     A piece has several experiments: if one of them fails, the results of the others are still reported. Only who
@@ -387,14 +387,14 @@ def _materialize(benchmark: "Benchmark", locations: Locations, pieces: "tuple[Pi
     from tta_pipeline.defs.history import open_history
     from tta_pipeline.defs.in_process import materialize_piece, run_config, was_interrupted
 
-    config, num_failed = run_config(order.compute, publishes=order.part in ("", "report")), 0
+    config, num_failed = run_config(request.compute, publishes=request.part in ("", "report")), 0
     with open_history(locations) as instance:
         for _, stage in groupby(enumerate(pieces, 1), lambda numbered: numbered[1].stage):
             makes_something = False
             for number, piece in stage:
                 say(f"{number} of {len(pieces)}: {piece.name}")
                 result = materialize_piece(
-                    defs, benchmark, piece, instance=instance, run_config=config, force=order.force
+                    defs, benchmark, piece, instance=instance, run_config=config, force=request.force
                 )
                 if is_interrupted() or was_interrupted(result):
                     raise KeyboardInterrupt

@@ -72,10 +72,8 @@ def end_dead_runs(instance: dg.DagsterInstance) -> None:
 def _process_of_command(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float] | None:
     """Return the process of *run*, which a command made, and a time when it ran; None for other runs and machines."""
     process_id, _, host = run.tags.get(_PROCESS, "").partition("@")
-    record = instance.get_run_record_by_id(run.run_id)
-    if host != socket.gethostname() or record is None:
-        return None
-    return int(process_id), record.create_timestamp.timestamp()
+    record = instance.get_run_record_by_id(run.run_id) if host == socket.gethostname() else None
+    return (int(process_id), record.create_timestamp.timestamp()) if record else None
 
 
 def _is_running(process_id: int, seen_at: float) -> bool:
