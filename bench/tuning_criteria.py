@@ -63,9 +63,9 @@ def main(folder: Path) -> None:
     runs = {}
     for method in METHODS:
         search = Search(benchmark=benchmark, experiment_name=method, locations=locations, grid={}, compare=True)
-        record = search.run(machine=Machine(device="cpu", decode_threads=1), run_id="bench", tell=_say)
-        assert record.tuning is not None, "the search returns the record of a tuning"
-        runs[method] = record.tuning
+        found = search.run(machine=Machine(device="cpu", decode_threads=1), run_id="bench", tell=_say).result.tuning
+        assert found is not None, "the search returns the result of a tuning"
+        runs[method] = found
     write(runs)
 
 

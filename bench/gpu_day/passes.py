@@ -63,7 +63,7 @@ def lease_device(plan: Plan) -> Iterator[torch.device]:
 
 def cells_of(plan: Plan) -> tuple[Cell, ...]:
     """Return the cells of the day's benchmark; all have the same images."""
-    return grid_of_cells(shipped_sets()["imagenet_c"].counts_in_mean, (5,))[: plan.num_cells]
+    return grid_of_cells(shipped_sets()["imagenet_c"].in_mean, (5,))[: plan.num_cells]
 
 
 def shards_of(plan: Plan) -> ShardSet:

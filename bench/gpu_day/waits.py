@@ -30,7 +30,7 @@ _WITHOUT = ("source", "norm", "tent")
 """Methods that need no wait in a batch."""
 _NUM_BATCHES = 3
 _ANY = "0" * 64
-"""Fingerprint of a state that belongs to no experiment."""
+"""Hash of a result that belongs to no experiment."""
 
 
 def waits(plan: Plan) -> Iterator[Figure]:
@@ -64,10 +64,10 @@ def _after_restoring(plan: Plan, device: torch.device) -> Iterator[Figure]:
     first = _tent(plan, device)
     before = _count_waits(_batch_of(first, images, labels, device), device)
     states.save(_ANY, first.state_dict())
-    second, kept = _tent(plan, device), states.read_newest([_ANY], lambda _: None)
+    second, kept = _tent(plan, device), states.read(_ANY, lambda _: None)
     assert kept is not None
     with host_waits(device) as restoring:
-        second.load_state_dict(kept[1])
+        second.load_state_dict(kept)
     after = _count_waits(_batch_of(second, images, labels, device), device, num_warm=0)
     places = "; ".join(f"{place} {count / _NUM_BATCHES:g}" for place, count in after.most_common(5))
     yield Figure(what=what, found=(after.total() - before.total()) / _NUM_BATCHES, asked="== 0", text=places)
