@@ -21,13 +21,32 @@
      ├── WorkerError                a worker process was ended from outside
      └── SubmissionError            work cannot be given to a cluster, or the cluster does not answer
 
-Every message answers three questions in this order: what was found (with its value and path), what was expected,
-and what to do.
+Every message has three parts: `<what is wrong, with value and place>; expected <what>: <what to do>`. Logs keep it in
+one line, and terminals show it in three (`in_lines`).
 """
+
+import re
+
+_EXPECTED = "; expected "
+_VALUE = re.compile(r"""`[^`]*`|'[^']*'|"[^"]*"|\{[^}]*\}|\([^)]*\)""")
+_FIX = re.compile(r": (?=[a-z])")
 
 
 class PipelineError(Exception):
     """Base of every error this project raises on purpose."""
+
+
+def in_lines(message: str) -> str:
+    """Return *message* in up to three lines: what is wrong; what was expected; what to do.
+
+    Colons inside quotes, braces and parentheses belong to values, such as `{kind: digits}`.
+    """
+    wrong, _, rest = "; ".join(line.strip() for line in message.splitlines()).partition(_EXPECTED)
+    if not rest:
+        return wrong
+    fixes = [*_FIX.finditer(_VALUE.sub(lambda value: "_" * len(value[0]), rest))]
+    at = fixes[-1].start() if fixes else len(rest)
+    return "\n".join([wrong, f"  expected: {rest[:at]}", *(f"  fix: {fix}" for fix in [rest[at + 2 :]] if fix)])
 
 
 class DataRootError(PipelineError):

@@ -67,6 +67,11 @@ def jpeg(seed: int, *, size: int = 32) -> bytes:
     return buffer.getvalue()
 
 
+def in_one_line(stderr: str) -> str:
+    """Return the errors of a terminal as logs have them, each in one line."""
+    return stderr.replace("\n  expected: ", "; expected ").replace("\n  fix: ", ": ")
+
+
 def write_tree(root: Path, *, classes: Mapping[str, int], size: int = 32) -> None:
     """Write class folders under *root*, each with the number of images that *classes* says."""
     for class_number, (name, count) in enumerate(classes.items()):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tta_pipeline.cli import main
 from tta_pipeline.cli.common import wrap_text
-from tta_pipeline_tests.conftest import Project, jpeg
+from tta_pipeline_tests.conftest import Project, in_one_line, jpeg
 
 
 def test_metrics_prints_the_leaderboard(sweep: Project):
@@ -42,8 +42,8 @@ def test_without_a_database_the_way_out_is_said(project: Project):
     finished = project.run("tta-pipeline", "leaderboard")
 
     assert 1 == finished.returncode
-    assert (
-        "metrics.duckdb does not exist; expected the database of results: evaluate a benchmark first" in finished.stderr
+    assert "metrics.duckdb does not exist; expected the database of results: evaluate a benchmark first" in in_one_line(
+        finished.stderr
     )
 
 

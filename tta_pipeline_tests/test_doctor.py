@@ -26,7 +26,7 @@ from tta_pipeline.extras.doctor.dagster_checks import check_dagster_storage
 from tta_pipeline.extras.doctor.data_checks import check_left_overs, check_results
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.result_files import Result, store_result
-from tta_pipeline_tests.conftest import Project, write_tree
+from tta_pipeline_tests.conftest import Project, in_one_line, write_tree
 
 MOUNTS = r"""
 /dev/sda1 / ext4 rw,relatime 0 0
@@ -125,7 +125,7 @@ def test_one_benchmark_is_checked_by_its_name(locations: Locations):
     assert (0, 1, 1) == (right.exit_code, faulty.exit_code, unknown.exit_code)
     assert ["ok     digits_c: 75 cells, 0 of them sharded, 7 experiments"] == right.stdout.splitlines()
     assert "source is missing" in faulty.stdout
-    assert "expected one of digits_c" in unknown.output
+    assert "expected one of digits_c" in in_one_line(unknown.output)
 
 
 def test_one_set_of_a_file_is_checked_by_its_name(locations: Locations):

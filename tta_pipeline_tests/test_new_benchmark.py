@@ -29,7 +29,7 @@ from tta_pipeline.extras.new_project.draft_benchmark import EXAMPLES, draft_benc
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.models.model_kind import ModelContext, kind_of
 from tta_pipeline.util.files import hash_file
-from tta_pipeline_tests.conftest import Project, jpeg, write_tree
+from tta_pipeline_tests.conftest import Project, in_one_line, jpeg, write_tree
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, SEVERITIES
 
 CLASSES = {"n01": 2, "n02": 2, "n03": 1}
@@ -363,7 +363,7 @@ def test_nothing_is_overwritten(root: Path, tmp_path: Path, name: str):
     finished = run(tmp_path / "data", name, root)
 
     assert 1 == finished.exit_code
-    assert f"{path} exists; expected a new name" in finished.stderr
+    assert f"{path} exists; expected a new name" in in_one_line(finished.stderr)
     assert [path] == list(path.parent.iterdir())
     assert "title: changed by hand\n" == path.read_text()
 
@@ -384,7 +384,9 @@ def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path, name: str):
 
     assert 1 == finished.exit_code
     assert repr(name) in finished.stderr
-    assert "expected letters, digits and underscores" in finished.stderr or "uses itself" in finished.stderr
+    assert (
+        "expected letters, digits and underscores" in in_one_line(finished.stderr) or "uses itself" in finished.stderr
+    )
     assert not (tmp_path / "data").exists()
 
 
@@ -405,15 +407,15 @@ def test_what_is_no_source_is_refused_with_the_way_out(root: Path, tmp_path: Pat
 
     for source, message in expected.items():
         finished = run(tmp_path / "data", "mine", source)
-        assert (1, 1) == (finished.exit_code, finished.stderr.count("\n"))
-        assert message in finished.stderr
+        assert (1, 1) == (finished.exit_code, in_one_line(finished.stderr).count("\n"))
+        assert message in in_one_line(finished.stderr)
 
 
 def test_archives_beside_folders_are_refused(root: Path, tmp_path: Path):
     """A benchmark has one source."""
     finished = run(tmp_path, "mine", root, packed(root, tmp_path / "my.tar"))
 
-    assert "expected one folder, or archives alone" in finished.stderr
+    assert "expected one folder, or archives alone" in in_one_line(finished.stderr)
 
 
 def test_a_name_with_odd_characters_is_quoted(root: Path, tmp_path: Path):
@@ -554,8 +556,8 @@ def test_a_model_that_does_not_exist_is_refused_in_one_line(
     finished = run(tmp_path / "data", "mine", root, "--model", *options)
 
     assert 1 == finished.exit_code
-    assert message in finished.stderr
-    assert 1 == len(finished.stderr.splitlines())
+    assert message in in_one_line(finished.stderr)
+    assert 1 == len(in_one_line(finished.stderr).splitlines())
     assert not (tmp_path / "data").exists()
 
 

@@ -19,7 +19,7 @@ import torch
 
 from tta_pipeline.cli import main
 from tta_pipeline.extras.new_project import create_project
-from tta_pipeline_tests.conftest import launcher, new_project, write_tree
+from tta_pipeline_tests.conftest import in_one_line, launcher, new_project, write_tree
 from tta_pipeline_tests.result_paths import results_of
 
 HOW_TO = (Path(__file__).parents[1] / "docs/how-to/own.md").read_text()
@@ -150,7 +150,7 @@ def test_a_refusal_is_about_the_benchmark(project: Path, command: str):
 
     assert done.returncode == 1
     assert not LEFT_OUT.search(done.stderr), done.stderr
-    assert REFUSED[command] in done.stderr
+    assert REFUSED[command] in in_one_line(done.stderr)
 
 
 def test_no_verb_is_forgotten():
@@ -168,7 +168,7 @@ def test_a_second_run_evaluates_nothing_wherever_it_is_typed(project: Path, tmp_
     done = typed(tmp_path, "tta-pipeline", "run", "mine", TTA_DATA_ROOT=str(project / "data"))
 
     assert done.returncode == 0, done.stderr
-    assert "nothing of it is unfinished" in done.stderr
+    assert "nothing of it is unfinished" in in_one_line(done.stderr)
     assert not LEFT_OUT.search(done.stderr), done.stderr
     assert not list(tmp_path.iterdir())
 
@@ -228,7 +228,7 @@ def test_a_misspelt_choice_is_answered_with_candidates(project: Path, mistake: s
     done = typed(project, "tta-pipeline", *shlex.split(mistake))
 
     assert done.returncode != 0
-    assert answer in done.stderr
+    assert answer in in_one_line(done.stderr)
 
 
 def test_what_a_run_would_refuse_is_found_before_it(project: Path, tmp_path: Path):
@@ -244,7 +244,7 @@ def test_what_a_run_would_refuse_is_found_before_it(project: Path, tmp_path: Pat
     assert "mirrored" in listed.stdout
     assert {1} == {each.returncode for each in done.values()}
     assert all("lost.pth" in each.stdout + each.stderr for each in done.values())
-    assert 1 == len(done["run"].stderr.splitlines())
+    assert 1 == len(in_one_line(done["run"].stderr).splitlines())
 
 
 def test_results_by_earlier_shards_code_and_settings_are_said(project: Path, tmp_path: Path):
@@ -271,7 +271,7 @@ def test_results_by_earlier_shards_code_and_settings_are_said(project: Path, tmp
     assert "my_method.py of mine were edited since the last run" in " ".join(by_code.stdout.split())
     assert all("mirrored (1 of 3 cells)" in " ".join((each.stdout + each.stderr).split()) for each in by_setting)
     assert 1 == json.loads(compared.stdout)[0]["num_cells"]
-    assert "1 of 3 cells" in compared.stderr
+    assert "1 of 3 cells" in in_one_line(compared.stderr)
 
 
 def test_the_table_for_a_paper_has_intervals(project: Path):
@@ -310,9 +310,9 @@ def test_what_publishing_leaves_out_is_named(project: Path, tmp_path: Path):
     assert done.returncode == 1
     assert {"tent"} == plans_in(tmp_path / "out")
     for name in ("experiments.mirrored:", "experiments.mirrored_few:", "norm has no results"):
-        assert f"{name}" in done.stderr
+        assert f"{name}" in in_one_line(done.stderr)
     assert asked.returncode == 2
-    assert "has no results of norm" in asked.stderr
+    assert "has no results of norm" in in_one_line(asked.stderr)
     assert not (tmp_path / "other").exists()
 
 

@@ -26,7 +26,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import StreamError
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import SMALL, Project, launcher, write_tree
+from tta_pipeline_tests.conftest import SMALL, Project, in_one_line, launcher, write_tree
 from tta_pipeline_tests.evaluation.test_evaluator import small_model
 from tta_pipeline_tests.hub_server import hub_server
 from tta_pipeline_tests.library_data import draw_cifar10, write_hub_folder
@@ -506,7 +506,7 @@ def test_a_record_lies_under_the_data_root_alone(fog: Path, tmp_path: Path, monk
     refused = CliRunner().invoke(main, ["evaluate", str(tmp_path / "..data/fog/5"), *command])
 
     assert 1 == refused.exit_code
-    assert "the shard set is of benchmark '..data'" in refused.stderr
+    assert "the shard set is of benchmark '..data'" in in_one_line(refused.stderr)
 
 
 def test_an_archive_is_not_called_missing(tmp_path: Path):

@@ -46,7 +46,7 @@ from tta_pipeline.results.result_files import (
     void_result,
 )
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, copied_results, launcher
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, copied_results, in_one_line, launcher
 from tta_pipeline_tests.evaluation.small import killed_after
 from tta_pipeline_tests.flat_facts import changed
 
@@ -79,10 +79,12 @@ def test_why_says_that_a_finished_cell_is_finished(project: Locations):
     short, whole = asked("why", "small", "tent", "contrast|5"), asked("why", "small", "tent", "contrast|5", "--all")
 
     assert 0 == short.exit_code == whole.exit_code, short.output
-    assert "tent: contrast|5: finished: nothing that determines its predictions has changed" in short.output
+    assert "tent: contrast|5: finished: nothing that determines its predictions has changed" in in_one_line(
+        short.output
+    )
     assert "differs" not in whole.output
     for part in ("model.mean", "model.weights_sha256", "method.hyperparameters.lr", "code", "arithmetic.cudnn_conv"):
-        assert part in whole.output
+        assert part in in_one_line(whole.output)
 
 
 def test_why_fits_the_terminal():
@@ -105,7 +107,7 @@ def test_why_names_the_part_that_differs(project: Locations):
     facts = json.loads(asked("why", "small", "tent", "contrast|5", "--json").stdout)
 
     assert 1 == answer.exit_code
-    assert "not finished: changed since: method.hyperparameters.lr was 0.001, is 0.125" in answer.output
+    assert "not finished: changed since: method.hyperparameters.lr was 0.001, is 0.125" in in_one_line(answer.output)
     assert 0.125 == facts[0]["present"]["method"]["hyperparameters"]["lr"]
     assert 0.001 == facts[0]["stored"]["method"]["hyperparameters"]["lr"]
 
@@ -118,9 +120,9 @@ def test_why_answers_for_a_cell_without_shards(project: Locations):
     answer, clean = asked("why", "small", "tent", "contrast|5"), asked("why", "small", "source", "clean|0")
 
     assert 1 == answer.exit_code == clean.exit_code
-    assert "tent/contrast|5: not finished: no shards yet" in answer.output
-    assert "tta-pipeline run small --cell 'contrast|5' --experiment tent" in answer.output
-    assert "source/clean|0: not finished: clean images were added" in clean.output
+    assert "tent/contrast|5: not finished: no shards yet" in in_one_line(answer.output)
+    assert "tta-pipeline run small --cell 'contrast|5' --experiment tent" in in_one_line(answer.output)
+    assert "source/clean|0: not finished: clean images were added" in in_one_line(clean.output)
 
 
 def test_what_needs_shards_says_whose_are_missing_and_what_makes_them(project: Locations):
@@ -130,8 +132,8 @@ def test_what_needs_shards_says_whose_are_missing_and_what_makes_them(project: L
     checked = asked("models", "check", "small", "cnn")
 
     assert 1 == checked.exit_code
-    assert "clean|0" in checked.output
-    assert "tta-pipeline run small --cell 'clean|0'" in checked.output
+    assert "clean|0" in in_one_line(checked.output)
+    assert "tta-pipeline run small --cell 'clean|0'" in in_one_line(checked.output)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +149,8 @@ def test_why_names_what_there_is(project: Locations, arguments: tuple[str, ...],
     answer = asked("why", *arguments)
 
     assert 1 == answer.exit_code
-    assert said in answer.output
-    assert 1 == len(answer.output.splitlines())
+    assert said in in_one_line(answer.output)
+    assert 1 == len(in_one_line(answer.output).splitlines())
 
 
 def plan_anew(locations: Locations) -> None:
@@ -254,8 +256,8 @@ def test_prune_reads_every_plan_or_removes_nothing(project: Locations):
     answer = asked("prune", "--dry-run")
 
     assert 1 == answer.exit_code
-    assert f"{path} is no plan" in answer.output
-    assert 1 == len(answer.output.splitlines())
+    assert f"{path} is no plan" in in_one_line(answer.output)
+    assert 1 == len(in_one_line(answer.output).splitlines())
 
 
 def test_prune_leaves_timings_of_what_counts_and_predictions_that_two_results_share(project: Locations):
@@ -390,7 +392,7 @@ def test_prune_removes_what_it_listed_and_nothing_else(project: Locations):
     unasked, answer = asked("prune", "superseded"), asked("prune", "superseded", "--yes")
 
     assert 2 == unasked.exit_code
-    assert "expected --yes" in unasked.output
+    assert "expected --yes" in in_one_line(unasked.output)
     assert 0 == answer.exit_code, answer.output
     after = {path for path in project.root.rglob("*") if path.is_file()}
     assert superseded == before - after
@@ -406,8 +408,8 @@ def test_prune_takes_nothing_of_a_file_with_a_fault_for_gone(project: Locations)
 
     answer = asked("prune", "--dry-run")
 
-    assert "no file of small counts as gone" in answer.output
-    assert "0 files" in answer.output
+    assert "no file of small counts as gone" in in_one_line(answer.output)
+    assert "0 files" in in_one_line(answer.output)
 
 
 def test_prune_removes_decoded_cells_of_shards_that_are_no_more(project: Locations, tmp_path: Path):

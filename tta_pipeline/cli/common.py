@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from tta_pipeline.errors import PipelineError
+from tta_pipeline.errors import PipelineError, in_lines
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.local_paths import url_problem
 from tta_pipeline.util.own_code import own_traceback
@@ -42,7 +42,7 @@ class LocalPath(click.Path):
 
 
 def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn this project's errors, and file errors, into one clear line on standard error and exit status 1.
+    """Turn this project's errors, and file errors, into a few clear lines on standard error and exit status 1.
 
     File names that are not text in the terminal's encoding are shown with their bytes as numbers.
     """
@@ -54,12 +54,12 @@ def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return command(*args, **kwargs)
         except PipelineError as error:
-            exit_with_error(f"{type(error).__name__}: {error}", details=own_traceback(error))
+            exit_with_error(str(error), details=own_traceback(error))
         except BrokenPipeError:
             raise  # the reader closed the pipe; click ends quietly
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
-            exit_with_error(f"Error: {where}{error.strerror or error}; check this path and its permissions")
+            exit_with_error(f"{where}{error.strerror or error}; expected access: check path and permissions")
         except RuntimeError as error:
             if str(error) == "Query interrupted":  # how DuckDB reports Ctrl-C
                 raise KeyboardInterrupt from None
@@ -69,8 +69,8 @@ def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def exit_with_error(message: str, *, details: str = "") -> NoReturn:
-    """Print *message* in one line, then the lines of *details*, and end with status 1."""
-    click.echo("; ".join(line.strip() for line in message.splitlines()), err=True)
+    """Print *message* as `in_lines` lays it out, then the lines of *details*, and end with status 1."""
+    click.echo(f"error: {in_lines(message)}", err=True)
     click.echo(details, err=True, nl=False)
     sys.exit(1)
 

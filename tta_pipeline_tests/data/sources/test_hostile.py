@@ -25,7 +25,7 @@ from tta_pipeline.data.sources.kinds.npy import NpyImages
 from tta_pipeline.data.sources.tar_stream import opened_tar
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import PipelineError, SourceError
-from tta_pipeline_tests.conftest import jpeg
+from tta_pipeline_tests.conftest import in_one_line, jpeg
 
 FOG = Cell(corruption="fog", severity=5)
 LATIN_1 = b"caf\xe9"
@@ -122,7 +122,7 @@ def test_shards_of_others_with_such_names_are_refused(tmp_path: Path, *, in_clas
     finished = CliRunner().invoke(main, ["shards", "index", str(tmp_path / "shards")])
 
     assert 1 == finished.exit_code
-    (line,) = finished.stderr.splitlines()[-1:]
+    (line,) = in_one_line(finished.stderr).splitlines()[-1:]
     assert re.search(r"a.tar: found the name b'.*caf\\xe9.*', which is not UTF-8", line), line
     assert ["a.tar"] == [path.name for path in (tmp_path / "shards").iterdir()]
 

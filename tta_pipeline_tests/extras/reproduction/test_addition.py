@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tta_pipeline.extras.reproduction import addition
-from tta_pipeline_tests.conftest import Project, copied_results
+from tta_pipeline_tests.conftest import Project, copied_results, in_one_line
 from tta_pipeline_tests.extras.reproduction.folders import (
     ask,
     change_plan,
@@ -132,7 +132,7 @@ def test_other_images_are_not_compared(root: Path, copied: Path):
     of_equal_ones = ask(root, "compare", "norm", "alice:tent", "--corruption", "gaussian_noise")
 
     assert (1, "") == (asked.exit_code, asked.stdout)
-    (line,) = asked.stderr.splitlines()
+    (line,) = in_one_line(asked.stderr).splitlines()
     assert "alice:tent at contrast|5 was evaluated on shards with manifest 0000" in line
     assert line.endswith("these are other images, which cannot be compared")
     assert 0 == of_equal_ones.exit_code
@@ -247,7 +247,7 @@ def test_what_does_not_prove_itself_is_refused_whole(
     done = ask(root, "results", "add", str(copied), "--as", "alice")
 
     assert done.exit_code == 1, done.output
-    (line,) = done.stderr.splitlines()
+    (line,) = in_one_line(done.stderr).splitlines()
     assert expected in line
     assert before == files_of(root)
     assert not list(root.glob("added/*"))
@@ -306,7 +306,7 @@ def test_an_archive_that_would_fill_the_disk_is_refused(
 
     done = ask(root, "results", "add", str(archive), "--as", "alice")
 
-    assert (1, True) == (done.exit_code, "unpacks to more than 100 bytes" in done.stderr)
+    assert (1, True) == (done.exit_code, "unpacks to more than 100 bytes" in in_one_line(done.stderr))
     assert not (root / "added").exists()
 
 
@@ -325,7 +325,7 @@ def test_a_name_is_plain_and_free(added: Path, published: Path, name: str, expec
 
     done = ask(added, "results", "add", str(published), "--as", name)
 
-    assert (1, True) == (done.exit_code, expected in done.stderr)
+    assert (1, True) == (done.exit_code, expected in in_one_line(done.stderr))
     assert before == files_of(added / "added")
 
 

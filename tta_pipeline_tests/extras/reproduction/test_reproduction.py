@@ -26,7 +26,7 @@ from tta_pipeline.methods.catalogue import METHODS, paper_of
 from tta_pipeline.results.evaluation_parts import NO_BATCHES
 from tta_pipeline.results.result_files import Result, read_result
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import UNPUBLISHED, Project, launcher
+from tta_pipeline_tests.conftest import UNPUBLISHED, Project, in_one_line, launcher
 from tta_pipeline_tests.extras.reproduction.folders import (
     ask,
     change_plan,
@@ -165,8 +165,8 @@ def test_a_result_that_was_changed_by_hand_is_refused(
     done = ask(root, "results", "reproduce", str(copied), "tent")
 
     assert done.exit_code == 1
-    assert str(path.parent) in done.stderr
-    assert expected in done.stderr
+    assert str(path.parent) in in_one_line(done.stderr)
+    assert expected in in_one_line(done.stderr)
 
 
 def test_a_list_of_samples_travels_with_the_result(root: Path, tmp_path: Path):
@@ -192,7 +192,7 @@ def test_a_list_of_samples_travels_with_the_result(root: Path, tmp_path: Path):
     path.unlink()
     done = ask(root, "results", "reproduce", str(tmp_path / "out"))
 
-    assert f"{path} is not the list of samples that were evaluated" in another.stderr
+    assert f"{path} is not the list of samples that were evaluated" in in_one_line(another.stderr)
     assert not (tmp_path / "out2").exists()
     assert "same hash; nothing else differs" in done.stdout, done.output
 
@@ -209,8 +209,8 @@ def test_a_stream_with_other_cells_here_is_refused(root: Path, copied: Path):
     done = ask(root, "results", "reproduce", str(copied), "tent")
 
     assert done.exit_code == 1
-    assert "stream contrast|5 of small has 1 cell here, the published one 2" in done.stderr
-    assert "fog|5 at position 0" in done.stderr
+    assert "stream contrast|5 of small has 1 cell here, the published one 2" in in_one_line(done.stderr)
+    assert "fog|5 at position 0" in in_one_line(done.stderr)
 
 
 def test_shards_of_a_store_and_weights_of_ones_own_are_found(root: Path, published: Path, tmp_path: Path):
@@ -291,7 +291,7 @@ def test_who_names_no_experiment_is_told_which_there_are(root: Path, published: 
     done = ask(root, "results", "reproduce", str(published), *asked)
 
     assert done.exit_code == 1
-    assert expected in done.stderr
+    assert expected in in_one_line(done.stderr)
 
 
 def test_robustbench_reads_our_table_and_entry(published: Path):
@@ -321,7 +321,7 @@ def test_an_experiment_that_lacks_cells_says_so(root: Path, tmp_path: Path):
 
     assert (0, "") == (quiet.exit_code, quiet.stdout)
     assert [["norm"]] == [folder["incomplete"] for folder in json.loads(done.stdout)]
-    assert "norm is not complete: no result of 1 cell" in done.stderr
+    assert "norm is not complete: no result of 1 cell" in in_one_line(done.stderr)
     assert 1 == read(tmp_path / "out", "norm").num_missing
     assert "**not complete**: 1 cell missing" in (tmp_path / "out" / "README.md").read_text()
 
@@ -334,7 +334,7 @@ def test_experiments_without_results_are_named_and_left_out(root: Path, tmp_path
     done = ask(there, "results", "publish", "small", str(tmp_path / "out"))
 
     assert done.exit_code == 1
-    assert "norm has no results" in done.stderr
+    assert "norm has no results" in in_one_line(done.stderr)
     assert {"source", "tent"} == {path.stem for path in (tmp_path / "out/results/small/plans").iterdir()}
 
 
@@ -347,7 +347,7 @@ def test_predictions_that_were_changed_are_not_published(root: Path, tmp_path: P
     done = ask(there, "results", "publish", "small", str(tmp_path / "out"))
 
     assert done.exit_code == 1
-    assert str(path) in done.stderr
+    assert str(path) in in_one_line(done.stderr)
     assert not (tmp_path / "out").exists()
 
 
@@ -356,7 +356,9 @@ def test_a_folder_without_its_benchmark_says_what_to_do(published: Path, tmp_pat
     done = ask(tmp_path / "data", "results", "reproduce", str(published), "tent")
 
     assert done.exit_code == 1
-    assert f"copy {published / 'benchmark.yaml'} to {tmp_path / 'data' / 'benchmarks' / 'small.yaml'}" in done.stderr
+    assert f"copy {published / 'benchmark.yaml'} to {tmp_path / 'data' / 'benchmarks' / 'small.yaml'}" in in_one_line(
+        done.stderr
+    )
 
 
 def test_every_method_has_its_paper():
