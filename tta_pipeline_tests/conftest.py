@@ -29,7 +29,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import Conversion, ConversionResult, convert
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.files import locked
+from tta_pipeline.util.locks import locked
 from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.launcher import Launcher, forked_python, forking_process
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.evaluation.device.leases import leased
-from tta_pipeline.util.files import locked, locked_folder
+from tta_pipeline.util.locks import locked, locked_folder
 
 
 def by_lease(path: Path) -> AbstractContextManager[object]:

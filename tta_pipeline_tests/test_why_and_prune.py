@@ -551,7 +551,6 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
         f"node/tta_pipeline-{os.getuid()}/.unpublished-*-reproduce",
         ("tta-pipeline", "results", "reproduce", "of", "tent"),
     ),
-    "elsewhere": ("elsewhere/.unpublished-*-set", ("python", "-c", RUN, "elsewhere/set")),
     "a run": ("data/small/shards/fog/.unpublished-*-9", ("python", "-c", RUN, "data/small/shards/fog/9")),
 }
 """Where each command begins a folder, and the command."""
@@ -559,7 +558,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("which", COMMANDS)
 def test_prune_finds_what_killed_processes_left(project: Locations, tmp_path: Path, which: str):
-    """Beside any output and on node-local disk, but nothing that a living process holds, and nothing of others."""
+    """In the data root and on node-local disk, but nothing that a living process holds, and nothing of others."""
     pattern, command = COMMANDS[which]
     if which == "reproduce":
         assert asked("results", "publish", "small", "of", "--experiment", "tent").exit_code == 0
@@ -577,7 +576,7 @@ def test_prune_finds_what_killed_processes_left(project: Locations, tmp_path: Pa
 
 
 def test_prune_looks_beside_where_it_is_told_to(project: Locations, tmp_path: Path):
-    """What was left where no note says so, as on another machine."""
+    """What was left beside an output that is in none of our folders."""
     (tmp_path / "elsewhere").mkdir()
     left = old_folder(tmp_path / "elsewhere" / f".unpublished-{'0' * 32}-set")
 

@@ -60,8 +60,8 @@ def prune(
     states       states from which no stream would resume
     decoded      decoded cells of shard sets that no longer exist
     unfinished   files that killed processes left: under the data root, on
-                 node-local disk, and beside outputs elsewhere that commands on
-                 this machine had begun; files of a living process stay
+                 node-local disk and in the folders of --beside; files of a
+                 living process stay
 
     Only benchmarks that have a file are searched. Use this while no run is active.
     """

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Engine
 
 from tta_pipeline.defs.resources.run_launcher import end_dead_runs
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.util.files import locked
+from tta_pipeline.util.locks import locked
 from tta_pipeline.util.project_folder import DAGSTER_SETTINGS, find_project
 
 _ON_THE_TERMINAL = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}

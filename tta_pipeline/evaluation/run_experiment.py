@@ -30,7 +30,8 @@ from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.plans import Plan, PlannedSegment, PlannedStream, drop_other_plans, write_plan
 from tta_pipeline.results.result_files import StoredResult
 from tta_pipeline.results.tuning_criteria import Probe
-from tta_pipeline.util.files import node_local_folder, try_locked
+from tta_pipeline.util.files import node_local_folder
+from tta_pipeline.util.locks import locked
 
 Rows = tuple[Evaluation, ...]
 Report = Callable[[Rows, bool], None]
@@ -248,9 +249,9 @@ def _run_or_wait(
     """Evaluate *plan*; if another run does, wait for it, and take its results."""
     path = _claim_path(shop.inputs, plan)
     with ExitStack() as stack:
-        if not stack.enter_context(try_locked(path)):
+        if not stack.enter_context(locked(path, waits=False, is_kept=False)):
             shop.tell(f"stream {plan.key.key} is being evaluated by another run; this one waits for it")
-            stack.enter_context(try_locked(path, waits=True))
+            stack.enter_context(locked(path, is_kept=False))
         if not force and board.find_chain(plan):
             shop.tell(f"stream {plan.key.key} was evaluated by another run meanwhile")
             return ()
@@ -261,7 +262,7 @@ def _is_claimed(inputs: Inputs, plan: StreamPlan) -> bool:
     path = _claim_path(inputs, plan)
     if not path.exists():
         return False
-    with try_locked(path) as is_ours:
+    with locked(path, waits=False, is_kept=False) as is_ours:
         return not is_ours
 
 

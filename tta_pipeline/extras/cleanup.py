@@ -29,7 +29,6 @@ from tta_pipeline.results.result_files import Result, predictions_path, read_res
 from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.util.files import (
-    find_noted_folders,
     hash_file,
     is_abandoned,
     is_unpublished,
@@ -62,8 +61,8 @@ def find_unreferenced(
 ) -> Iterator[Unreferenced]:
     """Yield every file under the data root, and in the folders *decoded*, that nothing refers to.
 
-    Unpublished folders and files of killed processes are searched for under the data root, on node-local disk, at the
-    places that processes of this machine noted when they began one, and directly in the folders *beside*.
+    Unpublished folders and files of killed processes are searched for under the data root, on node-local disk, and
+    directly in the folders *beside*.
     """
     files = {name.partition("/")[0] for name in loaded.benchmarks}
     for file in sorted(files):
@@ -287,9 +286,7 @@ def _unfinished(locations: Locations, beside: Sequence[Path]) -> Iterator[Unrefe
     """Yield the unpublished files of killed processes; files that a living process holds are left alone."""
     below = (Path(folder, name) for folder, names in _walk_without_links(locations.root) for name in names)
     here = (path for folder in (node_local_folder(), *beside) for path in folder.iterdir())
-    found = dict.fromkeys(
-        path.absolute() for path in (*below, *here, *find_noted_folders()) if is_unpublished(path.name)
-    )
+    found = dict.fromkeys(path.absolute() for path in (*below, *here) if is_unpublished(path.name))
     yield from (_describe("unfinished", "", path) for path in found if is_abandoned(path))
 
 

@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tta_pipeline.errors import StreamError
-from tta_pipeline.util.files import advice, is_still, locked, make_cache_folder, read_sealed
+from tta_pipeline.util.files import advice, make_cache_folder, read_sealed
+from tta_pipeline.util.locks import is_still, locked
 
 _ENTRY = r"[0-9a-f]{64}(?:-[0-9a-f]+)*(?:\.[a-z]+)?"
 _NAME = re.compile(_ENTRY)

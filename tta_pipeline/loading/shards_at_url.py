@@ -17,8 +17,9 @@ from tta_pipeline.shards.manifest import parse_record
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.files import locked, node_local_folder
+from tta_pipeline.util.files import node_local_folder
 from tta_pipeline.util.identifiers import is_benchmark_name
+from tta_pipeline.util.locks import locked
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 _NO_BENCHMARK = "own"

@@ -26,8 +26,8 @@ from tta_pipeline.shards.set_facts import (
     SetFacts,
     WriterRecord,
 )
-from tta_pipeline.util.files import locked_folder
 from tta_pipeline.util.identifiers import natural_order
+from tta_pipeline.util.locks import locked_folder
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and locks that end with their process."""
+"""Files and folders that appear whole or not at all."""
 
 import contextlib
 import ctypes
@@ -15,19 +15,18 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
+
+from tta_pipeline.util.locks import locked_folder
 
 _UNPUBLISHED = ".unpublished-"
 _UNPUBLISHED_NAME = re.compile(rf"{re.escape(_UNPUBLISHED)}[0-9a-f]{{32}}-")
 _ALIVE_EVERY_S = 30.0
 _ABANDONED_AFTER_S = 600.0  # a living process touches its folder far more often, even where its lock is invisible here
-_NOTES = "unpublished"
 _AT_FDCWD = -100
 _FSYNCS_AT_ONCE = 8
 SEAL_BYTES = 64
 """Bytes by which `seal` makes data longer."""
 _RENAME_EXCHANGE = 2
-_SYNC_FILE_RANGE_WRITE = 2
 _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
 # This folder was made by tta_pipeline. Its files can be made again and may be removed.
 """
@@ -116,57 +115,44 @@ def fsync_path(path: Path) -> None:
         os.close(descriptor)
 
 
-def start_writing_back(descriptor: int) -> None:
-    """Let the kernel start writing the data of *descriptor* to disk, so that a later fsync waits less.
-
-    This is only a hint: some file systems ignore it, and only fsync reports errors.
-    """
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "sync_file_range"):
-        libc.sync_file_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
-
-
 def write_atomically(path: Path, data: bytes) -> None:
     """Write *data* to *path* so that a reader sees either the old or the new content, even after a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _name_beside(path)
-    try:
-        _write_synced(beside, data)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    fsync_path(path.parent)
+    with written_file(path) as beside:
+        beside.write_bytes(data)
 
 
 @contextlib.contextmanager
 def written_file(path: Path) -> Iterator[Path]:
     """Yield a path beside *path* to write to; it replaces *path* when the block ends without an exception."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _name_beside(path)
-    try:
+    with _name_to_write(path) as beside:
         yield beside
         fsync_path(beside)
         beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    fsync_path(path.parent)
 
 
 def write_once(path: Path, data: bytes) -> bool:
     """Write *data* to *path* unless *path* exists; return whether this call wrote it."""
+    with _name_to_write(path) as beside:
+        beside.write_bytes(data)
+        fsync_path(beside)
+        try:
+            os.link(beside, path)
+        except FileExistsError:
+            # NFS may report this about its own new link if the first answer was lost: then the file has two links.
+            return beside.stat().st_nlink > 1
+    return True
+
+
+@contextlib.contextmanager
+def _name_to_write(path: Path) -> Iterator[Path]:
+    """Yield a name beside *path*; after the block the names in this folder survive a power cut, without that one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = _name_beside(path)
     try:
-        _write_synced(beside, data)
-        os.link(beside, path)
-    except FileExistsError:
-        # NFS may report this about its own new link if the first answer was lost: then the file has two links.
-        if beside.stat().st_nlink == 1:
-            return False
+        yield beside
     finally:
         beside.unlink(missing_ok=True)
     fsync_path(path.parent)
-    return True
 
 
 def make_cache_folder(path: Path) -> None:
@@ -177,62 +163,6 @@ def make_cache_folder(path: Path) -> None:
     """
     path.mkdir(parents=True, exist_ok=True)
     write_once(path / "CACHEDIR.TAG", _CACHE_TAG)
-
-
-def open_lock(path: Path) -> BinaryIO:
-    """Open the lock file *path*; create it if it is missing.
-
-    A user with read permission only can lock it too, except on some network file systems.
-
-    Raises:
-        OSError: the file cannot be created or opened.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except PermissionError:  # a file of another user
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    return os.fdopen(descriptor, "rb")
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the exclusive lock *path*; the kernel releases it when this process ends, however it ends.
-
-    Raises:
-        OSError: the lock cannot be opened.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open_lock(path) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)  # after a mere close, a child forked meanwhile would still hold the lock
-
-
-@contextlib.contextmanager
-def try_locked(path: Path, *, waits: bool = False) -> Iterator[bool]:
-    """Hold the exclusive lock *path*, whose file is then removed; yield False if another process has it.
-
-    Args:
-        path: The lock file.
-        waits: Whether to wait until the other process is done.
-
-    Raises:
-        OSError: the lock cannot be opened.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open_lock(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            path.unlink(missing_ok=True)
-            fcntl.flock(file, fcntl.LOCK_UN)  # after a mere close, a child forked meanwhile would still hold the lock
 
 
 @contextlib.contextmanager
@@ -251,33 +181,6 @@ def published_folder(target: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
-    """Hold the right to replace *folder* or put files into it; the lock file is removed afterwards.
-
-    Raises:
-        OSError: the lock cannot be opened.
-    """
-    path = folder.with_name(f".{folder.name}.lock")
-    while True:
-        try:
-            opened = open_lock(path)
-        except FileNotFoundError:
-            if not path.parent.is_dir():
-                raise
-            continue  # another host has just removed the file that this one still remembers
-        with opened as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            # The previous holder has unlinked its lock file; a third process would lock a new file of the same name.
-            if not is_still(path, file.fileno()):
-                continue
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)  # where locks hold on one host only, another host may have removed it
-            return
-
-
-@contextlib.contextmanager
 def temporary_folder(target: Path) -> Iterator[Path]:
     """Yield an empty folder beside *target*, named after it; when the block ends, remove anything of that name.
 
@@ -287,7 +190,6 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(target.parent)
     folder = _name_beside(target)
-    note = _write_note(folder)
     folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -299,8 +201,6 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
-        if note and not folder.exists():
-            note.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -315,31 +215,6 @@ def node_local_folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"tta_pipeline-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
-
-
-def find_noted_folders() -> Iterator[Path]:
-    """Yield each unpublished folder that a process of this user began on this machine and that still exists.
-
-    Only these notes lead to a leftover whose target nobody publishes again. Notes of vanished folders are removed.
-    """
-    with contextlib.suppress(OSError):
-        for note in sorted((node_local_folder() / _NOTES).glob("[0-9a-f]*")):
-            folder = Path(os.fsdecode(note.read_bytes()))
-            if is_unpublished(folder.name) and folder.is_dir():
-                yield folder
-            elif time.time() - note.stat().st_mtime > _ABANDONED_AFTER_S:  # a newer one's folder may be about to appear
-                note.unlink(missing_ok=True)
-
-
-def _write_note(folder: Path) -> Path | None:
-    """Write a note that *folder* is about to be made, and return its path; None if notes cannot be written here."""
-    with contextlib.suppress(OSError):
-        notes = node_local_folder() / _NOTES
-        notes.mkdir(exist_ok=True)
-        note = notes / uuid.uuid4().hex
-        note.write_bytes(os.fsencode(folder.absolute()))
-        return note
-    return None
 
 
 def remove_abandoned(parent: Path) -> tuple[Path, ...]:
@@ -392,11 +267,9 @@ def _marked_alive(path: Path) -> Iterator[None]:
     is_done = threading.Event()
 
     def mark() -> None:
-        while not is_done.wait(_ALIVE_EVERY_S):
-            try:
+        with contextlib.suppress(OSError):  # it has been published, or removed
+            while not is_done.wait(_ALIVE_EVERY_S):
                 os.utime(path)
-            except OSError:  # it has been published, or removed
-                return
 
     marking = threading.Thread(target=mark, name="tta_pipeline_alive", daemon=True)
     marking.start()
@@ -407,23 +280,8 @@ def _marked_alive(path: Path) -> Iterator[None]:
         marking.join()
 
 
-def is_still(path: Path, descriptor: int) -> bool:
-    """Return whether *path* is the file or folder that *descriptor* has open, and not another one of the same name."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
-
-
 def _name_beside(path: Path) -> Path:
     return path.with_name(f"{_UNPUBLISHED}{uuid.uuid4().hex}-{path.name}")
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _fsync_tree(folder: Path) -> None:
@@ -440,7 +298,10 @@ def _replace_target(beside: Path, target: Path) -> None:
     asides = []
     # Where locks hold on one host only, another process may publish its folder at any moment: the last one stays.
     while not _try_rename(beside, target) and not _swap_names(beside, target):
-        asides.append(_set_aside(target))
+        # This file system cannot swap names; readers find nothing there until the next rename.
+        asides.append(_name_beside(target))
+        with contextlib.suppress(FileNotFoundError):  # another process has just done so
+            target.rename(asides[-1])
     for aside in asides:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -458,15 +319,5 @@ def _try_rename(beside: Path, target: Path) -> bool:
 
 def _swap_names(one: Path, other: Path) -> bool:
     """Swap two names in one step, so that a reader always finds both; return whether the file system did so."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "renameat2"):
-        return False
-    return bool(libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)
-
-
-def _set_aside(target: Path) -> Path:
-    """Rename *target*, on a file system that cannot swap names; readers find nothing there until the next rename."""
-    aside = _name_beside(target)
-    with contextlib.suppress(FileNotFoundError):  # another process has just done so
-        target.rename(aside)
-    return aside
+    renameat2 = ctypes.CDLL(None).renameat2
+    return bool(renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)

@@ -214,7 +214,7 @@ def test_a_question_does_not_see_the_log_of_a_killed_write_session(locations: Lo
 LEAVING_A_CHILD = """
 import os, signal, sys, time
 from pathlib import Path
-from tta_pipeline.util.files import locked
+from tta_pipeline.util.locks import locked
 signal.alarm(10)
 with locked(Path(sys.argv[1])):
     child = os.fork()

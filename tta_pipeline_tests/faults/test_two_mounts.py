@@ -30,7 +30,8 @@ for number in range(int(sys.argv[3])):
 REPLACER = """
 import sys
 from pathlib import Path
-from tta_pipeline.util.files import locked_folder, published_folder
+from tta_pipeline.util.files import published_folder
+from tta_pipeline.util.locks import locked_folder
 for number in range(40):
     with published_folder(Path(sys.argv[1])) as folder:
         for half in ("one", "two"):

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import torch
 
 from tta_pipeline.evaluation.device.devices import device_type, find_devices, identity_of, make_current
-from tta_pipeline.util.files import open_lock
+from tta_pipeline.util.locks import open_lock, try_flock
 
 _POLL_INTERVAL_S = 0.5
 
@@ -93,18 +93,10 @@ def _lock_free_slot(slots: Sequence[tuple[str, BinaryIO]], whole: Mapping[str, B
     """Lock the first free slot, and share its file in *whole*, if any; return its name, or None if none is free."""
     for name, slot in slots:
         shared = whole.get(name)
-        if shared and not _try_lock(shared, fcntl.LOCK_SH):
+        if shared and not try_flock(shared, fcntl.LOCK_SH | fcntl.LOCK_NB):
             continue
-        if _try_lock(slot, fcntl.LOCK_EX):
+        if try_flock(slot, fcntl.LOCK_EX | fcntl.LOCK_NB):
             return name
         if shared:
             fcntl.flock(shared, fcntl.LOCK_UN)  # a run that wants the device alone must not wait for this one
     return None
-
-
-def _try_lock(file: BinaryIO, how: int) -> bool:
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

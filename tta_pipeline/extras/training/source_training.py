@@ -43,7 +43,8 @@ from tta_pipeline.results.result_files import read_result
 from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.files import locked, make_cache_folder, write_atomically
+from tta_pipeline.util.files import make_cache_folder, write_atomically
+from tta_pipeline.util.locks import locked
 
 TRAININGS = "trainings"
 """Folder of the trainings among a benchmark's results."""

@@ -30,7 +30,8 @@ from tta_pipeline.results.database.schema import create_schema
 from tta_pipeline.results.database.schema_version import quoted, schema_version
 from tta_pipeline.results.plans import Plan
 from tta_pipeline.results.shard_set_rows import read_shard_set_rows
-from tta_pipeline.util.files import advice, fsync_path, locked, temporary_folder
+from tta_pipeline.util.files import advice, fsync_path, temporary_folder
+from tta_pipeline.util.locks import locked
 from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
