@@ -4,10 +4,8 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import sys
 import time
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,14 +17,16 @@ from torch import nn
 from torchvision.models import resnet18
 
 from tta_pipeline.cli import main
+from tta_pipeline.defs.history import find_home
 from tta_pipeline.defs.resources.run_queue import queue_limit
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.doctor import Finding, benchmark_files, examine, machine_checks, mounts
-from tta_pipeline.extras.doctor.dagster_checks import check_dagster_storage
+from tta_pipeline.extras.doctor.dagster_checks import check_history
 from tta_pipeline.extras.doctor.data_checks import check_left_overs, check_results
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.result_files import Result, store_result
 from tta_pipeline_tests.conftest import Project, in_one_line, write_tree
+from tta_pipeline_tests.shards.test_uneven_cells import sharded
 
 MOUNTS = r"""
 /dev/sda1 / ext4 rw,relatime 0 0
@@ -61,6 +61,11 @@ def locations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Locations:
 def told(findings: Iterator[Finding]) -> dict[str, str]:
     """Return mark, words and advice of each thing looked at."""
     return {finding.subject: f"{finding.mark}: {finding.found} -> {finding.advice}" for finding in findings}
+
+
+def examined(locations: Locations, name: str) -> Iterator[Finding]:
+    """Yield what is found of the benchmark *name*."""
+    return examine(locations, [name], home=find_home(locations), queue_limit=queue_limit)
 
 
 def aged(path: Path) -> Path:
@@ -133,12 +138,8 @@ def test_one_set_of_a_file_is_checked_by_its_name(locations: Locations):
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "two.yaml").write_text(TWO_SETS)
 
-    assert ["two/imagenet_a", "two/imagenet_r"] == [
-        each.subject for each in examine(locations, ["two"], queue_limit=queue_limit)
-    ]
-    assert ["two/imagenet_r"] == [
-        each.subject for each in examine(locations, ["two/imagenet_r"], queue_limit=queue_limit)
-    ]
+    assert ["two/imagenet_a", "two/imagenet_r"] == [each.subject for each in examined(locations, "two")]
+    assert ["two/imagenet_r"] == [each.subject for each in examined(locations, "two/imagenet_r")]
 
 
 TWO_SETS = """
@@ -222,51 +223,47 @@ def test_a_network_file_system_is_a_note(locations: Locations, monkeypatch: pyte
         "on this machine only, by its mount option local_lock=flock"
         in told(machine_checks.check_file_locks(locations))["file system"]
     )
-    assert "SQLite" in told(check_dagster_storage())["Dagster"]
-    assert "fault" in told(check_dagster_storage())["Dagster"]
+    assert "fault: the history of runs is SQLite" in told(check_history(tmp_path))["Dagster"]
 
     table.write_text(f"server:/x {tmp_path} lustre rw,flock 0 0\n")
     assert "note: lustre" in told(machine_checks.check_file_locks(locations))["file system"]
 
-    (tmp_path / "dagster" / "dagster.yaml").write_text("storage: {postgres: {postgres_url: {env: URL}}}\n")
-    assert "ok: the history of runs is in postgres" in told(check_dagster_storage())["Dagster"]
+    (tmp_path / "dagster.yaml").write_text("storage: {postgres: {postgres_url: {env: URL}}}\n")
+    assert "ok: the history of runs is in postgres" in told(check_history(tmp_path))["Dagster"]
 
 
 def test_left_overs_of_killed_runs_are_told_from_living_ones(locations: Locations):
     """A folder that nobody locks is one; a locked one, or a file of this moment, is not."""
-    abandoned = locations.root / "mine" / ".unpublished-1-spill"
-    living = locations.root / "mine" / "shards" / "fog" / ".unpublished-2-5"
+    abandoned = locations.root / "mine" / f".unpublished-{'1' * 32}-spill"
+    living = locations.root / "mine" / "shards" / "fog" / f".unpublished-{'2' * 32}-5"
     for folder in (abandoned, living):
         folder.mkdir(parents=True)
         (folder / "images").write_bytes(b"x" * 1000)
         aged(folder)
     descriptor = os.open(living, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    (locations.root / "mine" / ".unpublished-3-class_map.json").write_text("{}")
+    (locations.root / "mine" / f".unpublished-{'3' * 32}-class_map.json").write_text("{}")
     try:
         text = told(check_left_overs(locations))["left-overs"]
     finally:
         os.close(descriptor)
 
-    assert "note: 1 folder of killed runs" in text
-    assert str(abandoned) in text
-    assert str(living) not in text
+    assert f"note: 1 left-over of killed runs: {abandoned} -> " in text
 
 
 def test_files_of_killed_runs_are_named(locations: Locations):
-    """A result that was never finished can be removed by hand, and so can a folder with a copy of the database."""
-    cell = locations.results("mine") / "fog-5"
-    cell.mkdir(parents=True)
-    result, copy = cell / f".unpublished-1-{'0' * 16}-{'0' * 8}.json", locations.root / ".unpublished-2-metrics.duckdb"
-    result.write_text("{")
+    """Half a result, and a folder with a copy of the database."""
+    result = locations.results("mine") / "fog-5" / f".unpublished-{'1' * 32}-{'0' * 16}-{'0' * 8}.json"
+    copy = locations.root / f".unpublished-{'2' * 32}-metrics.duckdb"
     copy.mkdir()
+    result.parent.mkdir(parents=True)
+    result.write_text("{")
     for path in (result, copy):
         aged(path)
 
-    text = " ".join(f"{each.found}" for each in check_left_overs(locations))
+    text = told(check_left_overs(locations))["left-overs"]
 
-    assert "1 file of killed runs" in text
-    assert "1 folder of killed runs" in text
+    assert "2 left-overs of killed runs" in text
     assert str(copy) in text
     assert str(result) in text
 
@@ -343,44 +340,65 @@ def test_a_database_of_somebody_elses_is_a_note(locations: Locations):
     assert "is no whole database" in findings[1].found
 
 
-def test_a_dagster_home_that_is_none_is_a_fault(locations: Locations, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Dagster takes an absolute folder that is there; without one, the project's dagster.yaml."""
-    monkeypatch.setenv("DAGSTER_HOME", "relative")
-    assert "fault" in told(check_dagster_storage())["Dagster"]
-
+def test_the_history_of_runs_is_where_a_command_keeps_it(locations: Locations, monkeypatch: pytest.MonkeyPatch):
+    """In the folder that the settings name, or without any, in the data root."""
     monkeypatch.delenv("DAGSTER_HOME")
-    monkeypatch.chdir(tmp_path)
-    assert "note: neither" in told(check_dagster_storage())["Dagster"]
-
-    (tmp_path / "dagster.yaml").write_text("storage: {sqlite: {base_dir: kept}}\n")
-    assert f"ok: the history of runs is in {tmp_path / 'kept'}" in told(check_dagster_storage())["Dagster"]
-
-    (tmp_path / "dagster.yaml").write_text("storage: {\n")
-    assert "is not YAML" in told(check_dagster_storage())["Dagster"]
-
-
-def test_a_source_that_is_not_there_is_a_fault_until_all_cells_are_sharded(locations: Locations, tmp_path: Path):
-    """Missing cells of a source are a note, a missing source a fault, and both nothing once the shards are made."""
-    root = tmp_path / "source"
-    locations.benchmark_files.mkdir()
-    (locations.benchmark_files / "mine.yaml").write_text(FOLDER_SOURCE.format(root=root))
+    monkeypatch.chdir(locations.root)
+    home = find_home(locations)
     assert (
-        f"fault: source.root is {root}, which does not exist"
-        in told(benchmark_files.check_benchmark_files(locations))["mine"]
+        f"ok: the history of runs is SQLite in {home / 'history'}, to be made" in told(check_history(home))["Dagster"]
     )
 
-    write_tree(root / "fog" / "1", classes={"n01": 1})
-    assert "note: 2 cells, 0 of them sharded" in told(benchmark_files.check_benchmark_files(locations))["mine"]
-    assert "lacks 1 of 2 cells: fog|2" in told(benchmark_files.check_benchmark_files(locations))["mine"]
+    home.mkdir()
+    (home / "dagster.yaml").write_text("storage: {sqlite: {base_dir: kept}}\n")
+    assert f"SQLite in {home / 'kept'}, " in told(check_history(home))["Dagster"]
 
-    for severity in ("1", "2"):
-        folder = locations.root / "mine" / "shards" / "fog" / severity
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_text("{}")
-    assert "ok: 2 cells, 2 of them sharded" in told(benchmark_files.check_benchmark_files(locations))["mine"]
 
-    root.rename(tmp_path / "elsewhere")
-    assert "note: source.root" in told(benchmark_files.check_benchmark_files(locations))["mine"]
+def test_shard_sets_without_checksums_are_a_note(tmp_path: Path):
+    """Until they are verified; the benchmark is well all the same."""
+    write_tree(tmp_path / "images/fog/1", classes={"n01": 1})
+    write_tree(tmp_path / "images/fog/2", classes={"n01": 1})
+    benchmark, locations = sharded(tmp_path)
+    locations.benchmark_files.mkdir()
+    (tmp_path / "mine.yaml").rename(locations.benchmark_files / "mine.yaml")
+    folder = locations.shards("mine", benchmark.cells[1])
+    (folder / "checksums.xxh64").unlink()
+
+    slow, well = benchmark_files.check_named_benchmark(locations, "mine")
+
+    assert ("note", "ok") == (slow.mark, well.mark)
+    assert str(folder) in slow.found
+    assert "tta-pipeline shards verify" in slow.advice
+
+
+def test_a_source_that_is_not_there_is_a_fault_until_all_cells_are_sharded(tmp_path: Path):
+    """Missing cells of a source are a note, a missing source a fault; once the shards are made, it is a note."""
+    locations = Locations(root=tmp_path / "data")
+    locations.benchmark_files.mkdir(parents=True)
+    file = locations.benchmark_files / "mine.yaml"
+
+    def found() -> str:
+        file.write_text((tmp_path / "mine.yaml").read_text())
+        return " ".join(f"{each.mark}: {each.found}" for each in benchmark_files.check_benchmark_files(locations))
+
+    images = tmp_path / "images"
+    for severity in (1, 2):
+        write_tree(images / "fog" / str(severity), classes={"n01": 1})
+    benchmark, _ = sharded(tmp_path)
+    assert "ok: 2 cells, 2 of them sharded" in found()
+
+    images.rename(tmp_path / "elsewhere")
+    assert f"note: source.root is {images}, which does not exist" in found()
+
+    manifest = locations.shards("mine", benchmark.cells[0]) / "manifest.json"
+    manifest.write_text("{}")
+    assert f"fault: {manifest}" in found()
+
+    manifest.unlink()
+    assert f"fault: source.root is {images}, which does not exist" in found()
+
+    write_tree(images / "fog" / "1", classes={"n01": 1})
+    assert "note: 2 cells, 1 of them sharded, 0 experiments; the source lacks 1 of 2 cells: fog|2" in found()
 
 
 @pytest.mark.parametrize(
@@ -508,31 +526,17 @@ def test_a_benchmark_with_a_faulty_experiment_is_not_ok(locations: Locations):
     assert "1 experiment; a fault leaves others out" in found[0].found
 
 
-def test_a_missing_package_is_told_where_it_is_needed(locations: Locations, monkeypatch: pytest.MonkeyPatch):
-    """It is a note, but a fault of the benchmark whose models need it."""
-    monkeypatch.setattr(benchmark_files, "is_installed", lambda _: False)
-    monkeypatch.setitem(machine_checks.EXTRAS, "timm", ("no-such-package",))
+def test_a_missing_library_is_told_where_it_is_needed(locations: Locations, monkeypatch: pytest.MonkeyPatch):
+    """By the kind of model that needs it, with the command that installs it."""
+    monkeypatch.setitem(sys.modules, "timm", None)
     text = FOLDER_SOURCE.format(root=locations.root).replace("torchvision", "timm")
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "mine.yaml").write_text(text)
 
-    assert (
-        "note: models of kind timm and hf: not installed: no-such-package"
-        in told(machine_checks.check_extras())["extra timm"]
-    )
-    assert "fault: it has models of kind timm" in told(benchmark_files.check_benchmark_files(locations))["mine"]
+    found = told(benchmark_files.check_benchmark_files(locations))["mine"]
 
-
-def test_the_extras_are_those_of_the_project():
-    """The doctor looks for the packages that pyproject.toml names."""
-    settings = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
-    named = settings["project"]["optional-dependencies"]
-
-    assert {
-        extra: tuple(re.split(r"[>\[]", requirement)[0] for requirement in named[extra])
-        for extra in machine_checks.EXTRAS
-    } == machine_checks.EXTRAS
-    assert {*machine_checks.EXTRAS, "dev", "docs"} == set(named)  # who works on the project has a Makefile
+    assert "fault: model resnet50: timm is not installed" in found
+    assert "pip install 'tta_pipeline[timm]'" in found
 
 
 def test_a_folder_that_cannot_be_read_is_one_line(locations: Locations, monkeypatch: pytest.MonkeyPatch):
@@ -585,7 +589,7 @@ def test_what_a_run_would_refuse_is_found(locations: Locations, tmp_path: Path, 
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "mine.yaml").write_text(REFUSED)
 
-    findings = [(each.mark, each.subject, each.found) for each in examine(locations, ["mine"], queue_limit=queue_limit)]
+    findings = [(each.mark, each.subject, each.found) for each in examined(locations, "mine")]
 
     for mark, subject, found in (
         ("fault", "mine", "model trained: refused_factory:network raised RuntimeError('no network')"),

@@ -123,7 +123,7 @@ def test_a_faulty_dagster_yaml_is_one_line(home: Path, text: str, expected: str)
     """The doctor names the file and what Dagster says of it, without all that it would take."""
     (home / "dagster.yaml").write_text(text)
 
-    (finding,) = check_run_limit(queue_limit)
+    (finding,) = check_run_limit(home, queue_limit)
 
     assert "fault" == finding.mark
     assert f"{home / 'dagster.yaml'}: " in finding.found
@@ -148,7 +148,7 @@ def test_the_doctor_compares_runs_with_devices(
     monkeypatch.setattr(devices, "device_facts", lambda: facts)
     monkeypatch.setenv("TTA_CONCURRENT_RUNS", said)
 
-    (finding,) = check_run_limit(queue_limit)
+    (finding,) = check_run_limit(home, queue_limit)
 
     assert mark == finding.mark
     assert words in finding.found

@@ -50,8 +50,8 @@ class ModelSection(ConfigModel):
     kind: str
     implementation: ClassVar[str]
     """`module:name` of the `ModelKind` that loads the model; it needs torch, and is imported when a model is."""
-    package: ClassVar[tuple[str, str] | None] = None
-    """The package that the kind needs, and the extra of this project that installs it; None: it needs none."""
+    needed_library: ClassVar[tuple[str, str] | None] = None
+    """The module that the kind imports, and the extra of this project that installs it; None: none."""
     needs_num_classes: ClassVar[bool] = False
     """Whether the number of outputs must be given, since no published weights have it."""
 
@@ -143,7 +143,7 @@ class TimmModel(LibraryModel):
     """A classifier of timm (the extra `timm`) with the mean and standard deviation of its weights."""
 
     implementation = "tta_pipeline.models.timm_models:Timm"
-    package = ("timm", "timm")
+    needed_library = ("timm", "timm")
     kind: Literal["timm"]
     architecture: str
     """Architecture with the tag of the weights, such as `resnet50.a1_in1k`."""
@@ -277,7 +277,7 @@ class HubModel(NetworkSection):
     """
 
     implementation = "tta_pipeline.models.hub_models:Hub"
-    package = ("timm", "timm")
+    needed_library = ("timm", "timm")
     kind: Literal["hf"]
     hf: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
     """Repository, such as `timm/resnet50.a1_in1k`."""
@@ -322,7 +322,7 @@ class OpenClipModel(ZeroShotModel):
     """
 
     implementation = "tta_pipeline.models.clip_models:OpenClip"
-    package = ("open_clip_torch", "clip")
+    needed_library = ("open_clip", "clip")
     kind: Literal["open_clip"]
     architecture: str
     """Name in open_clip's list, such as `ViT-B-32`, or a JSON file with an architecture of your own in its form."""
@@ -349,7 +349,7 @@ class TransformersModel(ZeroShotModel):
     """
 
     implementation = "tta_pipeline.models.transformers_models:Transformers"
-    package = ("transformers", "transformers")
+    needed_library = ("transformers", "transformers")
     kind: Literal["transformers"]
     hf: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
     """Repository on the Hugging Face Hub, such as `google/siglip2-base-patch16-224`."""

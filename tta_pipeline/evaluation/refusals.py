@@ -53,8 +53,8 @@ def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Colle
 def _problem_of_model(name: str, benchmark: Benchmark, locations: Locations) -> str:
     """Return why *name* cannot evaluate *benchmark*'s images; empty if it can, or if only a download would tell."""
     model = benchmark.models[name]
-    num_classes = _num_classes(model, benchmark, locations)
     try:
+        num_classes = _num_classes(model, benchmark, locations)
         kind_of(model).check(name=name, num_classes=num_classes, image_size=benchmark.image_size)
     except ClassCountError as error:
         return _one_line(describe_class_count(error, benchmark, name, locations))
@@ -78,15 +78,11 @@ def _one_line(error: object) -> str:
 
 def _num_classes(model: ModelSection, benchmark: Benchmark, locations: Locations) -> int | None:
     """Return the number of outputs that *model* must have; None if there is no class map yet."""
-    if (own := _num_listed(getattr(model, "classes", None))) is not None:
-        return own
+    if own := getattr(model, "classes", None):
+        return len(read_classes(Path(own).expanduser()))
     if pinned := read_pinned_class_map(locations.class_map(benchmark.name)):
         return len(pinned.classes)
-    return _num_listed(benchmark.class_map if benchmark.names_classes else None)
-
-
-def _num_listed(path: Path | str | None) -> int | None:
-    """Return the number of classes in the list at *path*; None if there is no such list."""
-    if path is None or not (is_shipped_list(Path(path)) or Path(path).expanduser().exists()):
+    if not benchmark.names_classes:
         return None
-    return len(read_classes(Path(path).expanduser()))
+    listed = Path(benchmark.class_map).expanduser()
+    return len(read_classes(listed)) if is_shipped_list(listed) or listed.exists() else None

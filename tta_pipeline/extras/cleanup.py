@@ -29,6 +29,7 @@ from tta_pipeline.results.result_files import Result, predictions_path, read_res
 from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.util.files import (
+    find_abandoned,
     hash_file,
     is_abandoned,
     is_unpublished,
@@ -284,17 +285,9 @@ def _is_held(lock: Path) -> bool:
 
 def _unfinished(locations: Locations, beside: Sequence[Path]) -> Iterator[Unreferenced]:
     """Yield the unpublished files of killed processes; files that a living process holds are left alone."""
-    below = (Path(folder, name) for folder, names in _walk_without_links(locations.root) for name in names)
-    here = (path for folder in (node_local_folder(), *beside) for path in folder.iterdir())
-    found = dict.fromkeys(path.absolute() for path in (*below, *here) if is_unpublished(path.name))
-    yield from (_describe("unfinished", "", path) for path in found if is_abandoned(path))
-
-
-def _walk_without_links(root: Path) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield each folder below *root* with the names in it; links and unpublished folders are not entered."""
-    for folder, folders, files in os.walk(root):
-        yield folder, (*folders, *files)
-        folders[:] = [name for name in folders if not is_unpublished(name)]
+    near = (path for folder in (node_local_folder(), *beside) for path in folder.iterdir() if is_unpublished(path.name))
+    found = (path.absolute() for path in (*find_abandoned(locations.root), *filter(is_abandoned, near)))
+    yield from (_describe("unfinished", "", path) for path in dict.fromkeys(found))
 
 
 def _manifests(root: Path) -> Iterator[Path]:

@@ -10,6 +10,7 @@ from tta_pipeline.data.labels.label_files import read_classes
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.errors import ClassCountError, EvaluationError
 from tta_pipeline.models.architecture import Architecture, NetworkWeights
+from tta_pipeline.models.libraries import import_library
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.select_outputs import select_classes
 from tta_pipeline.util.added import load_checked
@@ -112,6 +113,10 @@ class ModelKind(ABC, Generic[SectionT]):
         Raises:
             PipelineError: see `load`.
         """
+        del name, num_classes, image_size
+        if self.section.needed_library:
+            module, extra = self.section.needed_library
+            import_library(module, extra=extra)
 
     def own_transforms(self) -> tuple[OwnTransform, ...]:
         """Return the transforms for which the weights were made, the usual one first; none if they are unknown.

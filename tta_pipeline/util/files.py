@@ -223,6 +223,14 @@ def remove_abandoned(parent: Path) -> tuple[Path, ...]:
     return tuple(path for path in candidates if remove_if_abandoned(path))
 
 
+def find_abandoned(root: Path) -> Iterator[Path]:
+    """Yield the unpublished files and folders below *root* that no living process holds; no link is followed."""
+    for folder, folders, files in os.walk(root):
+        unpublished = [Path(folder, name) for name in (*folders, *files) if is_unpublished(name)]
+        yield from filter(is_abandoned, unpublished)
+        folders[:] = [name for name in folders if not is_unpublished(name)]
+
+
 def is_unpublished(name: str) -> bool:
     """Return whether *name* marks a file or folder of ours that is not yet published."""
     return _UNPUBLISHED_NAME.match(name) is not None

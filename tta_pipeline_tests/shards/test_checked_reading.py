@@ -13,9 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tta_pipeline.cli import main
-from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, ShardError, SourceError, StreamError
-from tta_pipeline.extras.doctor.data_checks import check_shard_checksums
 from tta_pipeline.extras.loader_bench.baseline import read_stored_files
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
@@ -120,20 +118,6 @@ def test_checksums_are_made_of_no_sample_that_is_another(shard_set: ShardSet):
     (verdict,) = verify_shard_sets([shard_set.folder], lambda *_: QUIET)
     assert verdict.problems
     assert not (shard_set.folder / "checksums.xxh64").exists()
-
-
-def test_the_doctor_names_sets_without_checksums(shard_set: ShardSet, tmp_path: Path):
-    """Until they are verified."""
-    folder = tmp_path / "data" / "mine" / "shards" / "fog" / "5"
-    shutil.copytree(shard_set.folder, folder)
-    locations = Locations(root=tmp_path / "data")
-    assert ["ok"] == [finding.mark for finding in check_shard_checksums(locations)]
-
-    without_checksums(ShardSet.open(folder))
-
-    (finding,) = check_shard_checksums(locations)
-    assert ("note", True) == (finding.mark, str(folder) in finding.found)
-    assert "tta-pipeline shards verify" in finding.advice
 
 
 @pytest.mark.parametrize("make", ["split", "read"])

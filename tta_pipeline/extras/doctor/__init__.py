@@ -1,6 +1,54 @@
-"""Checks of the installation: each finding says what was checked, what was found, and what to do. Nothing changes."""
+"""Checks of the installation: each finding says what was checked, what was found, and what to do. Nothing changes.
 
-from tta_pipeline.extras.doctor.examination import examine
-from tta_pipeline.extras.doctor.finding import Finding
+What a loader refuses is asked of the loader; the checks here are of what no loader says.
+"""
 
-__all__ = ["Finding", "examine"]
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from tta_pipeline.domain.locations import Locations
+from tta_pipeline.extras.doctor.benchmark_files import check_benchmark_files, check_named_benchmark
+from tta_pipeline.extras.doctor.dagster_checks import check_history, check_run_limit
+from tta_pipeline.extras.doctor.data_checks import check_left_overs, check_results
+from tta_pipeline.extras.doctor.finding import Finding, fault
+from tta_pipeline.extras.doctor.machine_checks import (
+    check_accelerators,
+    check_added,
+    check_data_root,
+    check_disk_space,
+    check_file_locks,
+)
+
+
+def examine(
+    locations: Locations, names: Sequence[str] = (), *, home: Path, queue_limit: Callable[[Path], int | None]
+) -> Iterator[Finding]:
+    """Yield the findings of all checks, or only of the benchmarks *names*, each as soon as it is made.
+
+    Args:
+        locations: Where things lie.
+        names: Names of benchmarks.
+        home: Folder of Dagster's settings and history.
+        queue_limit: See `check_run_limit`.
+    """
+    if names:
+        for name in names:
+            yield from check_named_benchmark(locations, name)
+        return
+    for subject, findings in (
+        ("data root", check_data_root(locations)),
+        ("room", check_disk_space(locations)),
+        ("file locks", check_file_locks(locations)),
+        ("left overs", check_left_overs(locations)),
+        ("results", check_results(locations)),
+        ("benchmark files", check_benchmark_files(locations)),
+        ("dagster storage", check_history(home)),
+        ("added", check_added()),
+        ("accelerators", check_accelerators()),
+        ("runs at once", check_run_limit(home, queue_limit)),
+    ):
+        try:
+            yield from findings
+        except OSError as error:
+            where = error.filename or locations.root
+            yield fault(subject, f"{where} cannot be checked ({error.strerror})", "make it readable, or remove it")

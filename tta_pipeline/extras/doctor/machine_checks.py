@@ -1,4 +1,4 @@
-"""Checks of the machine: a writable data root, disk space, locks, devices, and what is installed."""
+"""Checks of the machine: a writable data root, disk space, locks, devices, and what other packages add."""
 
 import fcntl
 import inspect
@@ -6,30 +6,15 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tta_pipeline.domain.locations import SHARDS, Locations, owner_of
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
 from tta_pipeline.extras.doctor.mounts import file_system_of, nearest_existing
+from tta_pipeline.util.locks import open_lock, try_flock
 from tta_pipeline.util.short_lists import abbreviate_list
 
-EXTRAS = {
-    "clip": ("open_clip_torch",),
-    "timm": ("timm",),
-    "transformers": ("sentencepiece", "transformers"),
-    "remote": ("s3fs",),
-    "postgres": ("dagster-postgres",),
-}
-"""The packages of each optional extra, as in pyproject.toml."""
-_USES = {
-    "clip": "models of kind open_clip",
-    "timm": "models of kind timm and hf",
-    "transformers": "models of kind transformers",
-    "remote": "shard sets at s3 URLs",
-    "postgres": "one history of runs for several machines",
-}
 _IMAGENET_C_BYTES = 51_000_000_000
 _IMAGENET_C_FILES = 1_200
 """Files for 75 cells: each has a folder, 1 or 2 tars of 1 GB, four small files, and records of three experiments."""
@@ -74,24 +59,20 @@ def check_disk_space(locations: Locations) -> Iterator[Finding]:
     status = os.statvfs(nearest_existing(locations.root))
     free_bytes, free_files = status.f_bavail * status.f_frsize, status.f_favail
     found = f"{free_bytes / 1e9:,.0f} GB free; 75 cells of ImageNet-C take {_IMAGENET_C_BYTES / 1e9:.0f} GB as shards"
-    if free_bytes < _LEAST_BYTES:
-        yield fault("disk", found, "free some space, or set TTA_DATA_ROOT to a larger disk")
-    elif free_bytes < _IMAGENET_C_BYTES:
-        yield note("disk", found, "for ImageNet-C set TTA_DATA_ROOT to a larger disk, or run fewer cells at once")
+    yield _compare_free("disk", found, free_bytes, least=_LEAST_BYTES, usual=_IMAGENET_C_BYTES)
+    if status.f_files:
+        found = f"{free_files:,} free; 75 cells of ImageNet-C take about {_IMAGENET_C_FILES:,}, unpacked 3,750,000"
+        yield _compare_free("inodes", found, free_files, least=_LEAST_FILES, usual=_IMAGENET_C_FILES)
     else:
-        yield ok("disk", found)
-    yield _check_inodes(free_files, is_counted=status.f_files > 0)
+        yield ok("inodes", "not counted by this file system; your quota may still count them")
 
 
-def _check_inodes(free_files: int, *, is_counted: bool) -> Finding:
-    if not is_counted:
-        return ok("inodes", "not counted by this file system; your quota may still count them")
-    found = f"{free_files:,} free; 75 cells of ImageNet-C take about {_IMAGENET_C_FILES:,}, unpacked 3,750,000"
-    if free_files < _LEAST_FILES:
-        return fault("inodes", found, "remove files, or set TTA_DATA_ROOT to another disk")
-    if free_files < _IMAGENET_C_FILES:
-        return note("inodes", found, "for ImageNet-C set TTA_DATA_ROOT to another disk")
-    return ok("inodes", found)
+def _compare_free(subject: str, found: str, free: int, *, least: int, usual: int) -> Finding:
+    if free < least:
+        return fault(subject, found, "make room, or set TTA_DATA_ROOT to another disk")
+    if free < usual:
+        return note(subject, found, "for ImageNet-C set TTA_DATA_ROOT to another disk, or run fewer cells at once")
+    return ok(subject, found)
 
 
 def check_file_locks(locations: Locations) -> Iterator[Finding]:
@@ -122,22 +103,13 @@ def check_file_locks(locations: Locations) -> Iterator[Finding]:
 
 
 def _lock_problem(folder: Path) -> str:
-    """Return the problem with locks in *folder*, or an empty string; if possible, the test file gets no name."""
+    """Return the problem with locks in *folder*, or an empty string."""
     try:
-        with tempfile.TemporaryFile(dir=folder) as file:
+        with tempfile.NamedTemporaryFile(dir=folder) as file, open_lock(Path(file.name)) as again:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            again = os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDWR)
-            try:
-                fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return ""
-            finally:
-                os.close(again)
-    except FileNotFoundError:  # a file without a name cannot be opened again here; the first lock was taken
-        return ""
+            return "a file could be locked twice" if try_flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB) else ""
     except OSError as error:
         return f"a file cannot be locked ({error.strerror})"
-    return "a file could be locked twice"
 
 
 def check_accelerators() -> Iterator[Finding]:
@@ -167,17 +139,6 @@ def check_accelerators() -> Iterator[Finding]:
         yield ok("torch", f"{build}: no CUDA device, evaluations run on {len(os.sched_getaffinity(0))} CPU cores")
 
 
-def check_extras() -> Iterator[Finding]:
-    """Check which optional packages are installed."""
-    for extra, packages in EXTRAS.items():
-        missing = [package for package in packages if not is_installed(package)]
-        if missing:
-            found = f"{_USES[extra]}: not installed: {', '.join(missing)}"
-            yield note(f"extra {extra}", found, f"if you want them: pip install 'tta_pipeline[{extra}]'")
-        else:
-            yield ok(f"extra {extra}", f"{_USES[extra]}: installed")
-
-
 def check_added() -> Iterator[Finding]:
     """Check whether the methods and the kinds of model that other packages add can be imported."""
     from tta_pipeline.benchmarks import model_specs
@@ -205,12 +166,3 @@ def check_added() -> Iterator[Finding]:
                 yield fault(f"{word} {name}", str(error), f"correct or uninstall {packages}")
             else:
                 yield ok(f"{word} {name}", f"of {package_of(points[0])}: {said}")
-
-
-def is_installed(package: str) -> bool:
-    """Return whether *package* is installed."""
-    try:
-        version(package)
-    except PackageNotFoundError:
-        return False
-    return True
