@@ -46,7 +46,7 @@ def main() -> None:
             )
             for segment in plan.segments
         ]
-        (folder / f"{name}.png").write_bytes(as_png(stream_picture(opened), dots_per_inch=90))
+        (folder / f"{name}.png").write_bytes(as_png(stream_picture(opened)))
 
 
 if __name__ == "__main__":

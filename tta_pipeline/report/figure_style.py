@@ -113,10 +113,10 @@ def lay_out(figure: Figure) -> None:
     figure.set_layout_engine(None)  # "none" would be an engine that places nothing, for which each format draws twice
 
 
-def as_png(figure: Figure, *, dots_per_inch: int = 120) -> bytes:
+def as_png(figure: Figure) -> bytes:
     """Return *figure* as PNG bytes."""
     drawn, buffer = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=dots_per_inch)
+    figure.savefig(drawn, format="png", dpi=120)
     with Image.open(drawn) as image:  # 256 colours are enough for a chart, and take a third of the bytes
         image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
     return buffer.getvalue()

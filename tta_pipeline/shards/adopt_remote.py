@@ -7,7 +7,6 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
 
 import numpy as np
 
@@ -34,12 +33,8 @@ _MAX_COMPARED_BYTES = 4 * 2**20
 """Limits of the check of a server's manifest: samples and bytes of the first shard that are compared."""
 
 
-class PinClasses(Protocol):
-    """A function that returns the benchmark's class map, after pinning the first cell's classes if there is none."""
-
-    def __call__(self, find_classes: Callable[[], tuple[str, ...]], /) -> ClassMap:
-        """Return the class map; *find_classes* returns the classes of the cell."""
-        ...
+PinClasses = Callable[[Callable[[], tuple[str, ...]]], ClassMap]
+"""Returns the benchmark's class map, after pinning the first cell's classes, which it is given, if there is none."""
 
 
 def adopt_remote(

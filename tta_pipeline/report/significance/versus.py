@@ -74,8 +74,6 @@ class Comparison:
     """The p-value corrected for the number of cells, of corruptions, or of classes. For the first row: `p_value`."""
     p_is_bound: bool
     """Whether the true p-values are smaller: `p_value` is the least that the draws can show."""
-    same_order: bool
-    """Whether both saw the samples in the same order."""
     better: str | None
     """The experiment that is better by more than chance; None: neither is."""
 
@@ -349,7 +347,6 @@ def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None 
         p_value=change.p_value,
         p_holm=change.p_value,
         p_is_bound=change.p_value <= LEAST_P,
-        same_order=all(pair.a.cell.order_hash == pair.b.cell.order_hash for pair in pairs),
         better=_better_of(first.labels.experiment, pairs[0].b.labels.experiment, change.mean, change.p_value),
     )
 

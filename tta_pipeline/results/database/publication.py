@@ -48,7 +48,6 @@ class Publication:
     """Result of one publication."""
 
     num_added: int
-    was_rebuilt: bool
     notes: tuple[str, ...]
     """Notes for the user, for example about a write-ahead log that was set aside."""
     set_aside: tuple[str, ...] = ()
@@ -103,13 +102,13 @@ def _publish(locations: Locations, *, rebuild: bool, progress: Reporter) -> Publ
             notes = (*notes, *present.notes)
             if not (why_anew := present.why_anew):
                 num_added, set_aside = _update(locations, listing, present, progress)
-                return Publication(num_added=num_added, was_rebuilt=False, notes=notes, set_aside=set_aside)
+                return Publication(num_added=num_added, notes=notes, set_aside=set_aside)
         except duckdb.Error as error:
             why_anew = no_database(locations.metrics, error)
     num_added, set_aside = _rebuild(locations, listing, progress)
     if why_anew:
         notes = (*notes, f"{why_anew}; it was rebuilt from the {count_of(num_added, 'result')}")
-    return Publication(num_added=num_added, was_rebuilt=True, notes=notes, set_aside=set_aside)
+    return Publication(num_added=num_added, notes=notes, set_aside=set_aside)
 
 
 def _update(

@@ -14,8 +14,6 @@ from tta_pipeline.results.record_fields import Field
 from tta_pipeline.results.training_record import epoch_columns, run_columns
 from tta_pipeline.results.tuning_record import choice_columns, trial_columns, tuning_columns
 
-CELL = ("benchmark", "shift_set", "experiment", "subset", "seed", "stream", "position", "corruption", "severity")
-"""Columns that identify a cell in a stream; an evaluation that counts is the only one with its values."""
 _ARROW: Mapping[str, pa.DataType] = {
     "BIGINT": pa.int64(), "INTEGER": pa.int32(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
     "BIGINT[]": pa.list_(pa.int64()), "DOUBLE[]": pa.list_(pa.float64()), "VARCHAR[]": pa.list_(pa.string()),

@@ -64,7 +64,7 @@ def test_results_that_were_made_again_replace_the_old_ones(locations: Locations)
     publication = publish_metrics(locations)
 
     assert [(1, 0.75), (5, 0.75)] == errors(locations)
-    assert not publication.was_rebuilt
+    assert () == publication.notes
     assert () == publish_metrics(locations).notes
 
 
@@ -159,7 +159,7 @@ def test_another_time_of_the_same_content_changes_nothing(locations: Locations):
 
     publication = publish_metrics(locations)
 
-    assert (0, False, ()) == (publication.num_added, publication.was_rebuilt, publication.notes)
+    assert (0, ()) == (publication.num_added, publication.notes)
     assert (before.st_ino, before.st_mtime_ns) == (
         locations.metrics.stat().st_ino,
         locations.metrics.stat().st_mtime_ns,
@@ -190,7 +190,7 @@ def test_a_copied_benchmark_folder_stops_nobody(locations: Locations):
     assert 1 == publication.num_added
     assert [(1, 0.25), (3, 0.75), (5, 0.5)] == errors(locations)
     again = publish_metrics(locations)
-    assert (0, False) == (again.num_added, again.was_rebuilt)
+    assert (0, ()) == (again.num_added, again.notes)
 
     shutil.rmtree(locations.results("made_backup"))
     assert () == publish_metrics(locations).set_aside
