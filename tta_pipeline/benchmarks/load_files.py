@@ -265,13 +265,12 @@ class _Part:
             raise BenchmarkFileError(
                 f"{where}: name is {short_repr(self.content['name'])}; expected no name: the file name is used"
             )
+        content = {**self.content, "name": name, **instead}
         try:
-            benchmark = Benchmark.model_validate(
-                {**self.content, "name": name, **instead}, context={"folder": self.path.parent}
-            )
+            benchmark = Benchmark.model_validate(content, context={"folder": self.path.parent})
             return benchmark.read_from(hash_file(self.path) if self.path.exists() else "")
         except ValidationError as error:
-            found = list(mistakes(error, ""))
+            found = list(mistakes(error, "", content))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's own method can raise anything
             found = [_describe_unexpected(error)]
         # Raised outside the `except` blocks, or the error would keep validation's objects alive.

@@ -79,7 +79,7 @@ def load_model(
         else:
             facts = _load_named(name, weights, num_classes=num_classes, mean=mean, std=std)
     except ValidationError as error:
-        raise EvaluationError("; ".join(mistakes(error, "model"))) from None
+        raise EvaluationError("; ".join(mistakes(error, "model", name))) from None
     if num_classes is not None and facts.num_classes != num_classes:
         raise EvaluationError(
             f"{name} with these weights has {facts.num_classes} outputs; expected {num_classes}: use other weights, or "

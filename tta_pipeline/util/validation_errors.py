@@ -1,7 +1,7 @@
 """The mistakes in a benchmark file, one sentence each."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -30,10 +30,16 @@ _EXPECTED_OF_KIND = {
 _OF_WRONG_KIND = re.compile(r"([a-z]+)_(?:parsing|from_float|attributes_type|type)")
 
 
-def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
-    """Yield a sentence for each wrong field in *error*; field names get *prefix*."""
+def mistakes(error: ValidationError, prefix: str, content: object = None) -> Iterator[str]:
+    """Yield a sentence for each wrong field in *error*.
+
+    Args:
+        error: What pydantic found.
+        prefix: What field names get in front.
+        content: What was validated, if it has sections with a `kind`.
+    """
     for problem in error.errors():
-        field = ".".join(str(part) for part in (prefix, *problem["loc"]) if part != "")
+        field = ".".join(str(part) for part in (prefix, *_field_names(problem["loc"], content)) if part != "")
         if problem["type"] == "missing" and isinstance(problem["loc"][-1], int):
             if problem["loc"][-1] == len(problem["input"]):  # the values after it are missing as well
                 yield f"{field.rpartition('.')[0]} is {short_repr(problem['input'])}; expected more values"
@@ -52,6 +58,18 @@ def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
             yield f"{field}: {message}" if field else message
         else:
             yield f"{field} is {short_repr(problem['input'])}; expected {say_expected(problem)}"
+
+
+def _field_names(location: tuple[str | int, ...], content: object) -> Iterator[str | int]:
+    """Yield the parts of *location* that are in the file; pydantic names the kind of a section like a field."""
+    for part in location:
+        if isinstance(content, Mapping) and content.get("kind") == part:
+            continue
+        yield part
+        try:
+            content = content[part]  # type: ignore[index]
+        except (LookupError, TypeError):  # missing, or no section
+            content = None
 
 
 def say_expected(problem: "ErrorDetails") -> str:

@@ -93,7 +93,7 @@ def test_a_server_that_went_away_is_one_line(project: Project, web: Web, tmp_pat
 @pytest.mark.parametrize(
     ("root", "said"),
     [
-        ("http:/host/a", "source.shards.root: found a location that begins with 'http:'"),
+        ("http:/host/a", "source.root: found a location that begins with 'http:'"),
         ("https://host/a-{000..003}.tar", "names https://host/a-{000..003}.tar for"),
     ],
 )

@@ -194,13 +194,13 @@ def test_a_pattern_tells_the_class(sharded: Project, make):
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ("{kind: folder, root: /x, class_pattern: 'n['}", r"source\.folder\.class_pattern: 'n\[' .*\b1\b"),
-        ("{kind: folder, root: /x, class_pattern: 'n'}", r"source\.folder\.class_pattern: 'n' "),
+        ("{kind: folder, root: /x, class_pattern: 'n['}", r"source\.class_pattern: 'n\[' .*\b1\b"),
+        ("{kind: folder, root: /x, class_pattern: 'n'}", r"source\.class_pattern: 'n' "),
         (
             "{kind: folder, root: /x, clean: {path: /y.tar, layout: flat}}",
-            r"source\.folder\.clean: .*\bflat\b.*\bground_truth\b.*\bclass_pattern\b",
+            r"source\.clean: .*\bflat\b.*\bground_truth\b.*\bclass_pattern\b",
         ),
-        ("{kind: folder, root: /x, clean: {layout: nested}}", r"source\.folder\.clean\.path\b"),
+        ("{kind: folder, root: /x, clean: {layout: nested}}", r"source\.clean\.path\b"),
     ],
 )
 def test_a_source_that_cannot_be_is_refused_when_the_file_is_read(tmp_path: Path, source: str, named: str):

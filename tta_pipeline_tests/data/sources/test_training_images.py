@@ -180,10 +180,10 @@ def test_training_shards_may_be_at_urls(tmp_path: Path):
     [
         ("{kind: folder, root: x}\ntrain_shards: {num_shards: 1}", r"train_shards.*source\.train"),
         ("{kind: shards, root: x, train_files: a.tar}", r"train_files.*'a\.tar'"),
-        ("{kind: shards, root: x, train: 'https://example.org/train'}", r"source\.shards.*\broot\b.*\btrain\b"),
+        ("{kind: shards, root: x, train: 'https://example.org/train'}", r"source\b.*\broot\b.*\btrain\b"),
         (
             "{kind: folder, root: x, train: {path: x, layout: flat}}",
-            r"source\.folder\.train.*\bflat\b.*\bground_truth\b.*\bclass_pattern\b",
+            r"source\.train.*\bflat\b.*\bground_truth\b.*\bclass_pattern\b",
         ),
     ],
 )
