@@ -236,9 +236,9 @@ def _write_comparisons(rows: "Sequence[Comparison]", sentences: "Sequence[str]",
 def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
     """Return the columns for people, with the names of the experiments in place of A and B.
 
-    The first row of classes is of all of them.
+    The first row of classes is of all of them. A p-value that is the least that the draws can show has a sign.
     """
-    from tta_pipeline.report.tables import Table
+    from dataclasses import replace
 
     if output.form.is_wide:
         return choose_columns(table, output.form, ())
@@ -248,19 +248,8 @@ def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
     what = ["class"] if any(table.column("class_name")) else ["corruption", "severity"]
     columns = ("benchmark", "generated", *streams, *what, error_a, error_b, "error_change", "better", "p_holm",
                "min_diff", "shift_set")  # fmt: skip
-    at = table.columns.index("class_name")
-    rows = tuple((*row[:at], row[at] or "all", *row[at + 1 :]) for row in table.rows)
-    renamed = _with_bounds(Table(columns=tuple(named.get(name, name) for name in table.columns), rows=rows))
+    p_values = zip(table.column("p_holm"), table.column("p_is_bound"), strict=True)
+    table = table.with_values("p_holm", [f"<= {p:.2g}" if is_bound else p for p, is_bound in p_values])
+    table = table.with_values("class_name", [name or "all" for name in table.column("class_name")])
+    renamed = replace(table, columns=tuple(named.get(name, name) for name in table.columns))
     return choose_columns(renamed, output.form, columns)
-
-
-def _with_bounds(table: "Table") -> "Table":
-    """Return *table* with a sign at each p-value that is the least that the draws can show."""
-    from tta_pipeline.report.tables import Table
-
-    at, is_bound = table.columns.index("p_holm"), table.column("p_is_bound")
-    rows = (
-        (*row[:at], f"<= {row[at]:.2g}" if bound else row[at], *row[at + 1 :])
-        for row, bound in zip(table.rows, is_bound, strict=True)
-    )
-    return Table(columns=table.columns, rows=tuple(rows))

@@ -40,8 +40,7 @@ def drop_overflow(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
     """Return the first columns of *table*, as many as `as_terminal` fits into *width*, and the names of the others."""
     ends = list(accumulate(_column_widths(table, "\n", column_title)))
     num_shown = max(1, sum(end <= width for end in ends))
-    shown = Table(columns=table.columns[:num_shown], rows=tuple(row[:num_shown] for row in table.rows))
-    return shown, table.columns[num_shown:]
+    return table.select(range(num_shown)), table.columns[num_shown:]
 
 
 def _column_widths(table: Table, between_words: str, title: Callable[[str], str]) -> Sequence[int]:

@@ -1,7 +1,7 @@
 """Rows of the database as readable tables."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,6 +31,16 @@ class Table:
             columns=tuple(self.columns[at] for at in positions),
             rows=tuple(tuple(row[at] for at in positions) for row in self.rows),
         )
+
+    def without(self, *names: str) -> Self:
+        """Return the table without the columns *names*."""
+        return self.select([at for at, name in enumerate(self.columns) if name not in names])
+
+    def with_values(self, name: str, values: Iterable[Any]) -> Self:
+        """Return the table with *values* in the column *name*."""
+        at = self.columns.index(name)
+        rows = ((*row[:at], value, *row[at + 1 :]) for row, value in zip(self.rows, values, strict=True))
+        return replace(self, rows=tuple(rows))
 
 
 class TableAnswer:
@@ -90,34 +100,17 @@ def mark_rows(table: Table) -> Table:
 
     The columns behind these marks are left out.
     """
-    return _mark_times(_say_missing_cells(table))
-
-
-def _say_missing_cells(table: Table) -> Table:
-    if "num_cells_asked" not in table.columns:
-        return table
-    at, asked_at = table.columns.index("num_cells"), table.columns.index("num_cells_asked")
-    kept = [number for number in range(len(table.columns)) if number != asked_at]
-    rows = tuple(
-        (*row[:at], row[at] if row[at] == row[asked_at] else f"{row[at]} of {row[asked_at]}", *row[at + 1 :])
-        for row in table.rows
-    )
-    return replace(table, rows=rows).select(kept)
-
-
-def _mark_times(table: Table) -> Table:
-    if "under_load" not in table.columns:
-        return table
-    loaded = table.column("under_load")
-    rows = (
-        tuple(
-            UnderLoad(value) if is_loaded and name in _TIMES and value is not None else value
-            for name, value in zip(table.columns, row, strict=True)
-        )
-        for row, is_loaded in zip(table.rows, loaded, strict=True)
-    )
-    kept = [at for at, name in enumerate(table.columns) if name != "under_load"]
-    return replace(table, rows=tuple(rows)).select(kept)
+    if "num_cells_asked" in table.columns:
+        counts = zip(table.column("num_cells"), table.column("num_cells_asked"), strict=True)
+        cells = [found if found == asked else f"{found} of {asked}" for found, asked in counts]
+        table = table.with_values("num_cells", cells)
+    loaded = table.column("under_load") if "under_load" in table.columns else ()
+    for name in _TIMES if any(loaded) else ():
+        if name in table.columns:
+            times = zip(table.column(name), loaded, strict=True)
+            marked = [UnderLoad(time) if is_loaded and time is not None else time for time, is_loaded in times]
+            table = table.with_values(name, marked)
+    return table.without("num_cells_asked", "under_load")
 
 
 def has_marks(table: Table) -> bool:
@@ -270,15 +263,9 @@ def join_intervals(table: Table) -> Table:
     """Return *table* with each value and the ends of its interval in one column."""
     for name, low, high in _INTERVALS:
         if {name, low, high} <= set(table.columns):
-            intervals = zip(table.column(name), table.column(low), table.column(high), strict=True)
-            joined = iter([value if ends[0] is None else WithInterval(value, *ends) for value, *ends in intervals])
-            kept = [at for at, column in enumerate(table.columns) if column not in (low, high)]
-            table = Table(
-                columns=tuple(table.columns[at] for at in kept),
-                rows=tuple(
-                    tuple(next(joined) if table.columns[at] == name else row[at] for at in kept) for row in table.rows
-                ),
-            )
+            ends = zip(table.column(name), table.column(low), table.column(high), strict=True)
+            joined = [value if start is None else WithInterval(value, start, end) for value, start, end in ends]
+            table = table.with_values(name, joined).without(low, high)
     return table
 
 
