@@ -38,12 +38,11 @@ def build_definitions(locations: Locations) -> dg.Definitions:
     benchmarks = loaded.benchmarks
     return dg.Definitions.merge(
         asset_definitions(loaded, locations),
+        *(
+            benchmark_jobs(each, [fault_key(fault) for fault in loaded.faults_of(each.name)])
+            for each in benchmarks.values()
+        ),
         dg.Definitions(
-            jobs=[
-                job
-                for benchmark in benchmarks.values()
-                for job in benchmark_jobs(benchmark, [fault_key(each) for each in loaded.faults_of(benchmark.name)])
-            ],
             sensors=[
                 automation_sensor(),
                 *(new_cells_sensor(each) for each in benchmarks.values() if not each.is_drawn),

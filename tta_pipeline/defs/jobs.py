@@ -4,9 +4,7 @@ All assets of a job must have the same partitions, so streams over several cells
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 import dagster as dg
 
@@ -16,58 +14,32 @@ from tta_pipeline.defs.scope import Scopes, StreamScope, asset_key
 from tta_pipeline.domain.cells import WHOLE, StreamKey
 from tta_pipeline.evaluation.work.pieces import assets_of_shards
 
-if TYPE_CHECKING:
-    from tta_pipeline.defs.private_dagster import AssetGraph, UnresolvedAssetJobDefinition
 
-
-@cache
-def _job_class() -> "type[UnresolvedAssetJobDefinition]":
-    """Return the class of jobs whose assets Dagster looks up among those of one benchmark only.
-
-    By default Dagster searches all assets for every job, which takes half of the load time of thirty benchmarks.
-    """
-    from tta_pipeline.defs.private_dagster import UnresolvedAssetJobDefinition
-
-    class BenchmarkJob(UnresolvedAssetJobDefinition):
-        def resolve(self, asset_graph: "AssetGraph", *args: Any, **kwargs: Any) -> dg.JobDefinition:
-            benchmark = self.name.partition("__")[0]
-            return super().resolve(_assets_by_benchmark(asset_graph)[benchmark], *args, **kwargs)
-
-    return BenchmarkJob
-
-
-@lru_cache(maxsize=1)
-def _assets_by_benchmark(asset_graph: "AssetGraph") -> "dict[str, AssetGraph]":
-    """Return the assets by benchmark; no benchmark depends on the assets of another."""
-    found = defaultdict(list)
-    for definition in asset_graph.assets_defs:
-        keys = definition.keys or {check.asset_key for check in definition.check_keys}
-        found[next(iter(keys)).path[0]].append(definition)
-    return {benchmark: type(asset_graph).from_assets(definitions) for benchmark, definitions in found.items()}
-
-
-def benchmark_jobs(benchmark: Benchmark, faulty: Sequence[dg.AssetKey]) -> "Iterator[UnresolvedAssetJobDefinition]":
-    """Yield the jobs of *benchmark*; `evaluate_everything` includes the *faulty* experiments."""
-    yield _job(
-        benchmark,
-        "shard_everything",
-        _shard_keys(benchmark),
-        "Shards and manifests of every cell, and of the clean and training images if there are any.",
-    )
-    yield _job(
-        benchmark,
-        "evaluate_everything",
-        [*_evaluation_keys(benchmark), *faulty],
-        "Source model, every experiment on every cell and on the clean images, and the report; the shards must exist. "
-        "Finished cells are not evaluated again. Fails at the end if the benchmark file has faulty experiments.",
-    )
+def benchmark_jobs(benchmark: Benchmark, faulty: Sequence[dg.AssetKey]) -> dg.Definitions:
+    """Return the jobs of *benchmark*; `evaluate_everything` includes the *faulty* experiments."""
+    jobs = {
+        "shard_everything": (
+            _shard_keys(benchmark),
+            "Shards and manifests of every cell, and of the clean and training images if there are any.",
+        ),
+        "evaluate_everything": (
+            [*_evaluation_keys(benchmark), *faulty],
+            (
+                "Source model, every experiment on every cell and on the clean images, and the report; the shards must "
+                "exist. Finished cells are not evaluated again. Fails at the end if the benchmark file has faulty "
+                "experiments."
+            ),
+        ),
+    }
     for name, keys in _stream_jobs(benchmark).items():
-        yield _job(benchmark, name, keys, "Every experiment over streams of several cells; the shards must exist.")
-
-
-def _job(benchmark: Benchmark, name: str, keys: list[dg.AssetKey], description: str) -> "UnresolvedAssetJobDefinition":
-    return _job_class()(
-        f"{benchmark.dagster_name}__{name}", selection=dg.AssetSelection.assets(*keys), description=description
+        jobs[name] = (keys, "Every experiment over streams of several cells; the shards must exist.")
+    return dg.Definitions(
+        jobs=[
+            dg.define_asset_job(
+                f"{benchmark.dagster_name}__{name}", selection=dg.AssetSelection.assets(*keys), description=description
+            )
+            for name, (keys, description) in jobs.items()
+        ]
     )
 
 
