@@ -9,23 +9,16 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import dagster as dg
 
 from tta_pipeline.defs.history import keep_history_open
 from tta_pipeline.defs.scope import Scope, partition_of
-from tta_pipeline.defs.user_errors import as_failure, say_error
+from tta_pipeline.defs.user_errors import Metadata, as_failure, say_error
 from tta_pipeline.domain.cells import Cell, PartitionKey
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.util.progress import SweepProgress
-
-if TYPE_CHECKING:
-    from tta_pipeline.defs.private_dagster import (
-        AssetCheckEvaluationTargetMaterializationData,
-        AssetGraph,
-        RawMetadataValue,
-    )
 
 K = TypeVar("K", bound=PartitionKey)
 _DATA_VERSION = "dagster/data_version"
@@ -37,7 +30,7 @@ class PartitionReport:
 
     summary: str
     """A few words for the log."""
-    metadata: "Mapping[str, RawMetadataValue]"
+    metadata: Metadata
     data_version: str
 
 
@@ -47,7 +40,7 @@ class CheckReport:
 
     check: str
     passed: bool
-    metadata: "Mapping[str, RawMetadataValue]"
+    metadata: Metadata
 
 
 class _OpenHistory:
@@ -143,7 +136,7 @@ def failure_hint(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: Partit
         dg.Failure: see `as_failure`.
     """
 
-    def describe(error: Exception) -> "tuple[str, dict[str, RawMetadataValue]]":
+    def describe(error: Exception) -> tuple[str, Metadata]:
         command = _repeat_command(scope, asset_key, key, error)
         return f"{key.key}: {say_error(error)}", {"cell": key.key, "then_type": dg.MetadataValue.md(f"`{command}`")}
 
@@ -204,8 +197,18 @@ class CheckRun(_OpenHistory, Generic[K]):
 
     def results(self, key: K, reports: Sequence[CheckReport]) -> Iterator[dg.AssetCheckEvaluation]:
         """Yield the findings of the selected checks in the partition *key*."""
+        # Public names have it for runs over one partition; without it, Dagster shows the partition as unchecked.
+        from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+            AssetCheckEvaluationTargetMaterializationData,
+        )
+
         partition = partition_of(key)
-        target = _checked_materialization(self._context.instance, self._asset_key, partition)
+        made = self._context.instance.get_latest_data_version_record(
+            self._asset_key, is_source=False, partition_key=partition
+        )
+        target = made and AssetCheckEvaluationTargetMaterializationData(
+            storage_id=made.storage_id, run_id=made.run_id, timestamp=made.timestamp
+        )
         for report in reports:
             if dg.AssetCheckKey(self._asset_key, report.check) in self._selected:
                 yield dg.AssetCheckEvaluation(
@@ -226,31 +229,13 @@ class CheckRun(_OpenHistory, Generic[K]):
                 yield dg.Output(None, output_name=output_name)
 
 
-def _checked_materialization(
-    instance: dg.DagsterInstance, asset_key: dg.AssetKey, partition: str | None
-) -> "AssetCheckEvaluationTargetMaterializationData | None":
-    """Return the materialization that a check targets; without it, Dagster shows the partition as unchecked."""
-    from tta_pipeline.defs.private_dagster import AssetCheckEvaluationTargetMaterializationData
-
-    record = instance.get_latest_data_version_record(asset_key, is_source=False, partition_key=partition)
-    return record and AssetCheckEvaluationTargetMaterializationData(
-        storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
-    )
-
-
 def _log_materialization(context: dg.AssetExecutionContext, partition: str | None, report: PartitionReport) -> None:
     context.log_event(
         dg.AssetMaterialization(
             asset_key=context.asset_key,
             partition=partition,
             metadata=report.metadata,
-            tags=version_tags(
-                context.instance,
-                context.job_def.asset_layer.asset_graph,
-                context.asset_key,
-                partition,
-                report.data_version,
-            ),
+            tags=_version_tags(context, partition, report.data_version),
         )
     )
 
@@ -268,15 +253,10 @@ def known_version(record: dg.EventLogRecord | None) -> str | None:
     return (tags or {}).get(_DATA_VERSION)
 
 
-def version_tags(
-    instance: dg.DagsterInstance,
-    graph: "AssetGraph",
-    asset_key: dg.AssetKey,
-    partition: str | None,
-    data_version: str,
-) -> Mapping[str, str]:
+def _version_tags(context: dg.AssetExecutionContext, partition: str | None, data_version: str) -> Mapping[str, str]:
     """Return the tags with the versions of the code, data and inputs of *partition*, as Dagster expects them."""
-    asset = graph.get(asset_key)
+    graph = context.job_def.asset_layer.asset_graph
+    asset = graph.get(context.asset_key)
     tags = {
         "dagster/code_version": asset.code_version or "",
         _DATA_VERSION: data_version,
@@ -285,7 +265,7 @@ def version_tags(
     for dependency in asset.parent_keys:
         # The partitions of a stream differ from those of its inputs.
         is_partitioned = graph.get(dependency).partitions_def == asset.partitions_def is not None
-        record = instance.get_latest_data_version_record(
+        record = context.instance.get_latest_data_version_record(
             dependency, not graph.get(dependency).is_materializable, partition if is_partitioned else None
         )
         tags[f"dagster/input_data_version/{dependency.to_user_string()}"] = known_version(record) or "INITIAL"

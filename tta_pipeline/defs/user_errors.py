@@ -6,10 +6,10 @@ traceback from there on. Any other error outside the tree of `errors.py` keeps i
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
@@ -17,8 +17,8 @@ from tta_pipeline.errors import PipelineError
 from tta_pipeline.util.files import advice, is_of_the_disk
 from tta_pipeline.util.own_code import arose_in_own_code, describe_raised, own_traceback
 
-if TYPE_CHECKING:
-    from tta_pipeline.defs.private_dagster import RawMetadataValue
+Metadata = Mapping[str, dg.MetadataValue[Any] | str | float | dict[str, float]]
+"""Metadata of an event, by name."""
 
 
 def with_one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,7 +38,7 @@ def with_one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def as_failure(describe: "Callable[[Exception], tuple[str, dict[str, RawMetadataValue]]]") -> Iterator[None]:
+def as_failure(describe: Callable[[Exception], tuple[str, Metadata]]) -> Iterator[None]:
     """Turn an error of the user in the block into a failure with the description and metadata that *describe* returns.
 
     Raises:
