@@ -3,7 +3,6 @@
     PipelineError                   anything this project refuses or cannot finish
      ├── DataRootError              the data root has a name that the database or the logs cannot handle
      ├── SettingsError              an environment variable or dagster.yaml does not say what it should
-     ├── DagsterVersionError        the installed Dagster lacks a name that this project needs
      ├── BenchmarkFileError         a benchmark file does not say what it should
      ├── PartitionKeyError          a partition key is not one of the benchmark's cells
      ├── SourceError                images to convert are missing, damaged or ambiguous
@@ -54,11 +53,7 @@ class DataRootError(PipelineError):
 
 
 class SettingsError(PipelineError):
-    """An environment variable or dagster.yaml does not say what it should."""
-
-
-class DagsterVersionError(PipelineError):
-    """The installed Dagster lacks a name that this project needs."""
+    """A setting, such as an environment variable, does not say what it should."""
 
 
 class BenchmarkFileError(PipelineError):

@@ -247,7 +247,6 @@ def _initialised_home() -> tempfile.TemporaryDirectory[str]:
     settings = (
         "telemetry: {enabled: false}\npython_logs: {python_log_level: INFO}\n"
         # Output is what a command printed; a second copy of it, by processes that follow its files, takes 0.25 s a run.
-        "instance_class: {module: tta_pipeline.defs.code_location, class: ProjectInstance}\n"
         "compute_logs: {module: dagster._core.storage.noop_compute_log_manager, class: NoOpComputeLogManager}\n"
     )
     (Path(home.name) / "dagster.yaml").write_text(settings)

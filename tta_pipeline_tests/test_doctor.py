@@ -18,10 +18,9 @@ from torchvision.models import resnet18
 
 from tta_pipeline.cli import main
 from tta_pipeline.defs.history import find_home
-from tta_pipeline.defs.resources.run_queue import queue_limit
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.doctor import Finding, benchmark_files, examine, machine_checks, mounts
-from tta_pipeline.extras.doctor.dagster_checks import check_history
+from tta_pipeline.extras.doctor.dagster_checks import check_dagster
 from tta_pipeline.extras.doctor.data_checks import check_left_overs, check_results
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.result_files import Result, store_result
@@ -65,7 +64,7 @@ def told(findings: Iterator[Finding]) -> dict[str, str]:
 
 def examined(locations: Locations, name: str) -> Iterator[Finding]:
     """Yield what is found of the benchmark *name*."""
-    return examine(locations, [name], home=find_home(locations), queue_limit=queue_limit)
+    return examine(locations, [name], home=find_home(locations))
 
 
 def aged(path: Path) -> Path:
@@ -223,13 +222,13 @@ def test_a_network_file_system_is_a_note(locations: Locations, monkeypatch: pyte
         "on this machine only, by its mount option local_lock=flock"
         in told(machine_checks.check_file_locks(locations))["file system"]
     )
-    assert "fault: the history of runs is SQLite" in told(check_history(tmp_path))["Dagster"]
+    assert "fault: the history of runs is SQLite" in told(check_dagster(tmp_path))["Dagster"]
 
     table.write_text(f"server:/x {tmp_path} lustre rw,flock 0 0\n")
     assert "note: lustre" in told(machine_checks.check_file_locks(locations))["file system"]
 
     (tmp_path / "dagster.yaml").write_text("storage: {postgres: {postgres_url: {env: URL}}}\n")
-    assert "ok: the history of runs is in postgres" in told(check_history(tmp_path))["Dagster"]
+    assert "ok: the history of runs is in postgres" in told(check_dagster(tmp_path))["Dagster"]
 
 
 def test_left_overs_of_killed_runs_are_told_from_living_ones(locations: Locations):
@@ -346,12 +345,12 @@ def test_the_history_of_runs_is_where_a_command_keeps_it(locations: Locations, m
     monkeypatch.chdir(locations.root)
     home = find_home(locations)
     assert (
-        f"ok: the history of runs is SQLite in {home / 'history'}, to be made" in told(check_history(home))["Dagster"]
+        f"ok: the history of runs is SQLite in {home / 'history'}, to be made" in told(check_dagster(home))["Dagster"]
     )
 
     home.mkdir()
     (home / "dagster.yaml").write_text("storage: {sqlite: {base_dir: kept}}\n")
-    assert f"SQLite in {home / 'kept'}, " in told(check_history(home))["Dagster"]
+    assert f"SQLite in {home / 'kept'}, " in told(check_dagster(home))["Dagster"]
 
 
 def test_shard_sets_without_checksums_are_a_note(tmp_path: Path):

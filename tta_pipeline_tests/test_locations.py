@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.cli import main
 from tta_pipeline.defs.history import find_home
-from tta_pipeline.defs.resources.run_queue import queue_limit
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import DataRootError, LoaderError
 from tta_pipeline.extras.doctor import examine
@@ -52,7 +51,7 @@ def test_a_data_root_with_signs_of_patterns_works(
     stream = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=20, image_size=32)
     assert [20] == [len(batch.indices) for batch in stream]
     findings = {
-        finding.subject: finding for finding in examine(locations, home=find_home(locations), queue_limit=queue_limit)
+        finding.subject: finding for finding in examine(locations, home=find_home(locations))
     }
     assert {"ok"} == {findings[subject].mark for subject in ("data root", "left-overs", "results", "small")}
 

@@ -31,13 +31,12 @@ def doctor(*, benchmarks: tuple[str, ...], as_json: bool) -> None:
     from dataclasses import asdict
 
     from tta_pipeline.defs.history import find_home
-    from tta_pipeline.defs.resources.run_queue import queue_limit
     from tta_pipeline.extras.doctor import examine
 
     locations = Locations.from_environment()
     colours = {"ok": "green", "note": "yellow", "fault": "red"}
     findings = []
-    for finding in examine(locations, benchmarks, home=find_home(locations), queue_limit=queue_limit):
+    for finding in examine(locations, benchmarks, home=find_home(locations)):
         findings.append(finding)
         if not as_json:
             click.echo(click.style(f"{finding.mark:<6}", colours[finding.mark]), nl=False)

@@ -12,7 +12,7 @@ import yaml
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from tta_pipeline.defs.resources.run_launcher import end_dead_runs
+from tta_pipeline.defs.resources.run_launcher import end_killed_runs
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.locks import locked
 from tta_pipeline.util.project_folder import DAGSTER_SETTINGS, find_project
@@ -33,18 +33,16 @@ def find_home(locations: Locations) -> Path:
 def open_history(locations: Locations) -> dg.DagsterInstance:
     """Return the instance of `find_home`, the same wherever a command is typed; use it as a context manager.
 
-    Runs of commands that were killed are marked as failed.
+    Runs that were killed are marked as failed.
     """
-    from tta_pipeline.defs.private_dagster import InstanceRef
-
     home = find_home(locations)
     home.mkdir(parents=True, exist_ok=True)
     path = home / DAGSTER_SETTINGS
     settings = yaml.safe_load(path.read_text()) if path.exists() else {"telemetry": {"enabled": False}}
     overrides = {**_with_absolute_folders(settings, home), "compute_logs": _ON_THE_TERMINAL}
     with locked(home / ".opening.lock"):  # two commands that make the tables of a new history disturb each other
-        instance = dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(home), overrides=overrides))
-        end_dead_runs(instance)
+        instance = dg.DagsterInstance.local_temp(str(home), overrides=overrides)
+        end_killed_runs(instance)
     return instance
 
 

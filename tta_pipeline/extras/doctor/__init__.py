@@ -3,12 +3,12 @@
 What a loader refuses is asked of the loader; the checks here are of what no loader says.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.doctor.benchmark_files import check_benchmark_files, check_named_benchmark
-from tta_pipeline.extras.doctor.dagster_checks import check_history, check_run_limit
+from tta_pipeline.extras.doctor.dagster_checks import check_dagster
 from tta_pipeline.extras.doctor.data_checks import check_left_overs, check_results
 from tta_pipeline.extras.doctor.finding import Finding, fault
 from tta_pipeline.extras.doctor.machine_checks import (
@@ -20,16 +20,13 @@ from tta_pipeline.extras.doctor.machine_checks import (
 )
 
 
-def examine(
-    locations: Locations, names: Sequence[str] = (), *, home: Path, queue_limit: Callable[[Path], int | None]
-) -> Iterator[Finding]:
+def examine(locations: Locations, names: Sequence[str] = (), *, home: Path) -> Iterator[Finding]:
     """Yield the findings of all checks, or only of the benchmarks *names*, each as soon as it is made.
 
     Args:
         locations: Where things lie.
         names: Names of benchmarks.
         home: Folder of Dagster's settings and history.
-        queue_limit: See `check_run_limit`.
     """
     if names:
         for name in names:
@@ -42,10 +39,9 @@ def examine(
         ("left overs", check_left_overs(locations)),
         ("results", check_results(locations)),
         ("benchmark files", check_benchmark_files(locations)),
-        ("dagster storage", check_history(home)),
+        ("dagster", check_dagster(home)),
         ("added", check_added()),
         ("accelerators", check_accelerators()),
-        ("runs at once", check_run_limit(home, queue_limit)),
     ):
         try:
             yield from findings
