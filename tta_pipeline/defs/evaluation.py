@@ -109,13 +109,13 @@ def _checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetChecksD
         results = ExperimentResults(
             benchmark=scope.benchmark, experiment_name=experiment_name, locations=store.locations
         )
-        with CheckRun(context, scope, key) as run:
-            for own in run.keys:
-                if own in results.keys:
-                    with run.hinting(own):
-                        report = _sample_report(results, own)
-                    yield from run.results(own, [report])
-            yield from run.outputs()
+        run = CheckRun(context, scope, key)
+        for own in run.keys:
+            if own in results.keys:
+                with run.hinting(own):
+                    report = _sample_report(results, own)
+                yield from run.results(own, [report])
+        yield from run.outputs()
 
     return checks
 

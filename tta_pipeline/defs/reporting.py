@@ -13,7 +13,6 @@ from typing import Any, Generic, Self, TypeVar
 
 import dagster as dg
 
-from tta_pipeline.defs.history import keep_history_open
 from tta_pipeline.defs.scope import Scope, partition_of
 from tta_pipeline.defs.user_errors import Metadata, as_failure, say_error
 from tta_pipeline.domain.cells import Cell, PartitionKey
@@ -43,23 +42,7 @@ class CheckReport:
     metadata: Metadata
 
 
-class _OpenHistory:
-    """A run that reports partition by partition, and keeps Dagster's history open meanwhile."""
-
-    def __init__(self, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> None:
-        self._history = keep_history_open(context.instance, context.run.run_id)
-
-    def __enter__(self) -> Self:
-        self._history.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._history.__exit__(None, None, None)
-
-
-class PartitionRun(_OpenHistory, Generic[K]):
+class PartitionRun(Generic[K]):
     """A run over one or several partitions, which reports each finished partition even if another one fails.
 
     ::
@@ -70,7 +53,6 @@ class PartitionRun(_OpenHistory, Generic[K]):
     """
 
     def __init__(self, context: dg.AssetExecutionContext, scope: Scope[K]) -> None:
-        super().__init__(context)
         self.keys: Sequence[K] = scope.keys(context)
         """Keys of the partitions that the run covers.
 
@@ -82,15 +64,15 @@ class PartitionRun(_OpenHistory, Generic[K]):
         self._pace = SweepProgress(context.log.info, num_cells=len(self.keys))
         self._reports: dict[K, PartitionReport] = {}
 
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        try:
-            # A run over one partition returns its report, see `result`.
-            for key, report in self._reports.items() if len(self.keys) > 1 else ():
-                _log_materialization(self._context, partition_of(key), report)
-        finally:
-            super().__exit__(kind, error, traceback)
+        # A run over one partition returns its report, see `result`.
+        for key, report in self._reports.items() if len(self.keys) > 1 else ():
+            _log_materialization(self._context, partition_of(key), report)
 
     def report_each(self, work: Callable[[K], PartitionReport]) -> None:
         """Do *work* in each partition, and report it; see `reporting`."""
@@ -170,21 +152,20 @@ def define_checks(
     return lambda function: decorator(scope.body(function))
 
 
-class CheckRun(_OpenHistory, Generic[K]):
+class CheckRun(Generic[K]):
     """A run of checks over one or several partitions, which reports the findings for each partition.
 
     ::
 
-        with CheckRun(context, scope, asset_key) as run:
-            for key in run.keys:
-                with run.hinting(key):
-                    reports = ...
-                yield from run.results(key, reports)
-            yield from run.outputs()
+        run = CheckRun(context, scope, asset_key)
+        for key in run.keys:
+            with run.hinting(key):
+                reports = ...
+            yield from run.results(key, reports)
+        yield from run.outputs()
     """
 
     def __init__(self, context: dg.AssetCheckExecutionContext, scope: Scope[K], asset_key: dg.AssetKey) -> None:
-        super().__init__(context)
         self.keys: Sequence[K] = scope.keys(context)
         self._context = context
         self._scope = scope

@@ -67,12 +67,12 @@ def _checks(scope: Scope[Cell]) -> dg.AssetChecksDefinition:
 
     @define_checks(scope, key, descriptions)
     def checks(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
-        with CheckRun(context, scope, key) as run:
-            for cell in run.keys:
-                with run.hinting(cell):
-                    reports = _check(scope, store.locations, cell)
-                yield from run.results(cell, reports)
-            yield from run.outputs()
+        run = CheckRun(context, scope, key)
+        for cell in run.keys:
+            with run.hinting(cell):
+                reports = _check(scope, store.locations, cell)
+            yield from run.results(cell, reports)
+        yield from run.outputs()
 
     return checks
 
