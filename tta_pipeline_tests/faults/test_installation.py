@@ -118,8 +118,8 @@ def test_a_dagster_home_that_is_none_is_one_line(project: Project, tmp_path: Pat
 def test_a_read_only_history_is_a_fault_to_the_doctor(project: Project, mounted):
     """It names the folder and the way out."""
     look = (
-        "from pathlib import Path; from tta_pipeline.extras.doctor.dagster_checks import check_history; "
-        f'print(*check_history(Path("{project.home}")))'
+        "from pathlib import Path; from tta_pipeline.extras.doctor.dagster_checks import check_dagster; "
+        f'print(*check_dagster(Path("{project.home}")))'
     )
 
     done = mounted(f"mount -t tmpfs -o ro none {project.home}; {sys.executable} -c '{look}'", project)
