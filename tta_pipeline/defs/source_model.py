@@ -1,7 +1,7 @@
 """`<benchmark>/source_model`: a network trained on the benchmark's training images."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:
     from tta_pipeline.extras.training.source_training import SourceTraining
-    from tta_pipeline.models.trained_models import SourceModelFacts
+    from tta_pipeline.results.training_record import TrainingRun
 
 _SHOWN = (
     "num_samples", "num_parameters", "num_epochs_done", "train_error", "validation_error", "validated_on",
@@ -83,7 +83,6 @@ def _train_and_record(
     """Train the model unless this training is finished, and record the training unless it is recorded."""
     from tta_pipeline.extras.training.source_training import TRAININGS
     from tta_pipeline.results.result_files import Result, utc_now
-    from tta_pipeline.results.training_record import TrainingRun
     from tta_pipeline.util.software_versions import software_versions
 
     started_at = utc_now()
@@ -91,15 +90,14 @@ def _train_and_record(
         training.train(machine=compute.machine(), say=context.log.info)
     elif training.find_finished() is None:
         _launch(context, launch, training, compute)
-    facts = training.require_finished()
-    if not training.is_recorded(facts):
-        run = TrainingRun.from_facts(facts.run)
+    run = training.require_finished()
+    if not training.is_recorded(run):
         metrics.store(
             Result(
                 kind="training",
                 benchmark=training.benchmark.name,
                 key=TRAININGS,
-                fingerprint=facts.fingerprint,
+                fingerprint=run.fingerprint,
                 run_id=context.run.run_id,
                 started_at=started_at,
                 finished_at=utc_now(),
@@ -107,7 +105,7 @@ def _train_and_record(
                 training=run,
             )
         )
-    return _report(facts, training)
+    return _report(run, training)
 
 
 def _launch(context: dg.AssetExecutionContext, prefix: str, training: "SourceTraining", compute: Compute) -> None:
@@ -128,24 +126,21 @@ def _launch(context: dg.AssetExecutionContext, prefix: str, training: "SourceTra
     )
 
 
-def _report(facts: "SourceModelFacts", training: "SourceTraining") -> PartitionReport:
+def _report(run: "TrainingRun", training: "SourceTraining") -> PartitionReport:
     from tta_pipeline.report.figure_style import as_png
     from tta_pipeline.report.training_figures import learning_curves_of_run
-    from tta_pipeline.results.training_record import TrainingRun
 
-    learnt = "" if facts.train_error is None else f", training error {facts.train_error:.1%}"
-    against = "" if facts.validation_error is None else f", validation error {facts.validation_error:.1%}"
-    run: Mapping[str, Any] = facts.run
-    curves = as_png(learning_curves_of_run(TrainingRun.from_facts(facts.run)))
+    learnt = "" if run.train_error is None else f", training error {run.train_error:.1%}"
+    against = "" if run.validation_error is None else f", validation error {run.validation_error:.1%}"
     return PartitionReport(
-        summary=f"trained on {count_of(facts.num_samples, 'image')} in {count_of(run['num_epochs_done'], 'epoch')}"
+        summary=f"trained on {count_of(run.num_samples, 'image')} in {count_of(run.num_epochs_done, 'epoch')}"
         f"{learnt}{against}",
         metadata={
-            **{name: run[name] for name in _SHOWN if run[name] is not None},
-            "learning_curves": picture("error and loss of each epoch", curves),
+            **{name: value for name in _SHOWN if (value := getattr(run, name)) is not None},
+            "learning_curves": picture("error and loss of each epoch", as_png(learning_curves_of_run(run))),
             "path": dg.MetadataValue.path(training.path),
         },
-        data_version=facts.weights_sha256,
+        data_version=run.weights_sha256,
     )
 
 

@@ -328,10 +328,10 @@ def _find_in_trained_models(
 def _stated_weights(path: Path) -> str | None:
     """Return the sha256 of the trained weights at *path* as the facts beside them say; None if they do not."""
     try:
-        content = json.loads(path.with_suffix(".json").read_bytes())
-    except (OSError, ValueError):
+        weights_sha256: str = json.loads(path.with_suffix(".json").read_bytes())["run"]["weights_sha256"]
+    except (OSError, ValueError, LookupError, TypeError):
         return None
-    return content.get("weights_sha256") if isinstance(content, dict) else None
+    return weights_sha256
 
 
 def _find_old_files(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:

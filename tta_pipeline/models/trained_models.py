@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from pydantic import JsonValue
 from safetensors.torch import load, save
 
-from tta_pipeline.benchmarks.model_specs import AnyNetwork, TrainedModel
+from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.training_recipe import NOT_FINGERPRINTED
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.architecture import NetworkWeights
 from tta_pipeline.models.fitting import PLACEHOLDER_CLASSES, make_without_storage
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.model_kind import ModelContext, ModelKind, kind_of
+from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.config_model import ConfigModel
 from tta_pipeline.util.files import read_if_sha256_matches, write_atomically
@@ -46,24 +46,13 @@ class Trained(ModelKind[TrainedModel]):
 
 
 class SourceModelFacts(ConfigModel):
-    """Inputs and results of the training of a source model."""
+    """What a file of trained weights does not say itself."""
 
-    fingerprint: str
-    """sha256 of everything that determines the weights."""
-    weights_sha256: str
-    network: AnyNetwork
     classes: tuple[str, ...]
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
-    num_samples: int
-    train_error: float | None
-    """Top-1 error on the augmented training images in the epoch of these weights, in [0, 1]; None: labels were mixed.
-    """
-    validation_error: float | None
-    """Top-1 error on the validation images after that epoch, in [0, 1]; None: there are no validation images."""
-    wall_s: float
-    run: dict[str, JsonValue]
-    """Facts of the training's record, including its epochs."""
+    run: TrainingRun
+    """The training, with the hash of the weights."""
 
 
 def training_fingerprint(settings: TrainedModel, manifest: Manifest, *, image_size: int) -> str:
@@ -87,15 +76,15 @@ def training_fingerprint(settings: TrainedModel, manifest: Manifest, *, image_si
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
-def find_trained(path: Path, manifest: Manifest, settings: TrainedModel, *, image_size: int) -> SourceModelFacts | None:
-    """Return the facts of the model at *path*, if it was trained on the images of *manifest* with *settings*.
+def find_trained(path: Path, manifest: Manifest, settings: TrainedModel, *, image_size: int) -> TrainingRun | None:
+    """Return the training of the model at *path*, if it was on the images of *manifest* with *settings*.
 
     Raises:
         EvaluationError: the library of the network is not installed.
     """
     fingerprint = training_fingerprint(settings, manifest, image_size=image_size)
-    facts = read_source_model_facts(path)
-    return facts if facts and facts.fingerprint == fingerprint else None
+    found = _read_if_intact(path)
+    return found[0].run if found and found[0].run.fingerprint == fingerprint else None
 
 
 def require_same_training(path: Path, manifest: Manifest, settings: TrainedModel, *, image_size: int) -> None:
@@ -130,26 +119,16 @@ def load_trained_model(name: str, path: Path) -> LoadedModel:
     Raises:
         EvaluationError: the model is missing, damaged or changed.
     """
-    facts, state = _read(path)  # read once: another training may replace the file before the network is made
-    weights = NetworkWeights(
-        state=state, num_classes=len(facts.classes), mean=facts.mean, std=facts.std, origin=path.name,
-        sha256=facts.weights_sha256,
-    )  # fmt: skip
-    return kind_of(facts.network).architecture().make_model(name, weights)
-
-
-def read_source_model_facts(path: Path) -> SourceModelFacts | None:
-    """Return the facts of the model at *path*; None if they or the weights are missing or changed."""
-    found = _read_if_intact(path)
-    return found[0] if found else None
-
-
-def _read(path: Path) -> tuple[SourceModelFacts, dict[str, torch.Tensor]]:
     found = _read_if_intact(path)
     if found is None:
         raise EvaluationError(f"{path} is missing or damaged; expected trained weights: materialize the source_model")
-    facts, weights = found
-    return facts, load(weights)
+    facts, content = found
+    weights = NetworkWeights(
+        state=load(content), num_classes=len(facts.classes), mean=facts.mean, std=facts.std, origin=path.name,
+        sha256=facts.run.weights_sha256,
+    )  # fmt: skip
+    network = TrainedModel.model_validate_json(facts.run.settings).network
+    return kind_of(network).architecture().make_model(name, weights)
 
 
 def _read_if_intact(path: Path) -> tuple[SourceModelFacts, bytes] | None:
@@ -160,7 +139,7 @@ def _read_if_intact(path: Path) -> tuple[SourceModelFacts, bytes] | None:
         if sha256 != _content_sha256(content):
             return None
         facts = SourceModelFacts.model_validate(content)
-        weights = read_if_sha256_matches(path, facts.weights_sha256)
+        weights = read_if_sha256_matches(path, facts.run.weights_sha256)
     except (OSError, ValueError):
         return None
     return (facts, weights) if weights is not None else None

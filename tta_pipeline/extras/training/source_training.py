@@ -1,7 +1,6 @@
 """Trains a source model of a benchmark: from its training shards to weights with the facts that verify them."""
 
 import hashlib
-import json
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -88,8 +87,8 @@ class SourceTraining:
         shard_set.require_intact()
         return shard_set
 
-    def find_finished(self, shard_set: ShardSet | None = None) -> SourceModelFacts | None:
-        """Return the facts of the model if it was trained on the present shards with the present settings, else None.
+    def find_finished(self, shard_set: ShardSet | None = None) -> TrainingRun | None:
+        """Return the training of the model if it was on the present shards with the present settings, else None.
 
         Args:
             shard_set: The training images; None: they are opened.
@@ -100,8 +99,8 @@ class SourceTraining:
         manifest = (shard_set or self.shard_set(TRAIN)).manifest
         return find_trained(self.path, manifest, self.settings, image_size=self.benchmark.image_size)
 
-    def require_finished(self) -> SourceModelFacts:
-        """Return the facts of the model, which must be trained on the present shards with the present settings.
+    def require_finished(self) -> TrainingRun:
+        """Return the training of the model, which must be on the present shards with the present settings.
 
         Raises:
             EvaluationError: the model is missing or of another training.
@@ -111,12 +110,12 @@ class SourceTraining:
             raise EvaluationError(f"{self.path} is missing or of another training; expected a finished training")
         return found
 
-    def is_recorded(self, facts: SourceModelFacts) -> bool:
-        """Return whether there is a result of this training that describes the weights of *facts*."""
-        for path in find_results(self.locations.results(self.benchmark.name) / TRAININGS, facts.fingerprint):
+    def is_recorded(self, run: TrainingRun) -> bool:
+        """Return whether there is a result of a training like *run*, with the same weights."""
+        for path in find_results(self.locations.results(self.benchmark.name) / TRAININGS, run.fingerprint):
             with suppress(RecordError):  # damaged; it is set aside when results are published
                 found = read_result(path).result.training
-                if found and found.weights_sha256 == facts.weights_sha256 and found.model == self.model:
+                if found and (found.weights_sha256, found.model) == (run.weights_sha256, run.model):
                     return True
         return False
 
@@ -214,14 +213,11 @@ class SourceTraining:
         for name, content in weights.items():
             write_atomically(self.folder / f"{name}.safetensors", content)
         kept = weights.get(self.settings.select, weights["last"])
-        run = self._training_run(network, kept, course, images, device)
         facts = SourceModelFacts(
-            network=self.settings.network,
             classes=images.shard_set.manifest.classes,
             mean=_triple(network.mean),
             std=_triple(network.std),
-            run=json.loads(json.dumps(run.facts())),  # tuples become lists
-            **{name: getattr(run, name) for name in _OF_RUN},
+            run=self._training_run(network, kept, course, images, device),
         )
         write_source_model(self.path, kept, facts)
 
@@ -255,7 +251,6 @@ class SourceTraining:
         )
 
 
-_OF_RUN = ("fingerprint", "weights_sha256", "num_samples", "train_error", "validation_error", "wall_s")
 _OF_SETTINGS = (
     "batch_size", "optimizer", "lr", "weight_decay", "schedule", "loader", "shuffle", "precision", "seed",
 )  # fmt: skip

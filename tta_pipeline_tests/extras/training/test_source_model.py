@@ -19,7 +19,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.training.source_training import SourceTraining
-from tta_pipeline.models.trained_models import SourceModelFacts, load_trained_model, read_source_model_facts
+from tta_pipeline.models.trained_models import load_trained_model
 from tta_pipeline.results.result_files import read_result
 from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.shards.build_manifest import publish_shard_set
@@ -31,6 +31,7 @@ from tta_pipeline_tests.shards.cell import QUIET, flip
 
 HERE = Machine(device="cpu", decode_threads=1)
 QUICK = {"kind": "trained", "width": 4, "epochs": 2, "flip": False}
+KILLED = {"epochs": 8, "batch_size": 32, "checkpoint_s": 0.02, "ema": 0.9, "mixup": 0.2}
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +77,8 @@ def training(data: Locations, **settings: Any) -> SourceTraining:
     return SourceTraining(benchmark=Benchmark.model_validate(content), model="cnn", locations=data)
 
 
-def trained(data: Locations, said: list[str] | None = None, **settings: Any) -> SourceModelFacts:
-    """Train as `training` says and return the facts."""
+def trained(data: Locations, said: list[str] | None = None, **settings: Any) -> TrainingRun:
+    """Train as `training` says and return its result."""
     own = training(data, **settings)
     own.train(machine=HERE, say=[].append if said is None else said.append)
     return own.require_finished()
@@ -85,13 +86,14 @@ def trained(data: Locations, said: list[str] | None = None, **settings: Any) -> 
 
 def test_the_small_benchmark_is_learnt(sweep: Project):
     """After a few epochs hardly a training image is taken for another digit; the asset has recorded how."""
-    facts = json.loads((sweep.locations.root / "small" / "source_models/cnn.json").read_text())
+    stated = json.loads((sweep.locations.root / "small" / "source_models/cnn.json").read_text())
     (path,) = result_paths(sweep.locations.root, "small/trainings")
     run = read_result(path).result.training
 
-    assert 1197 < facts["num_samples"] == run.num_samples
-    assert facts["train_error"] < 0.15
-    assert facts["validation_error"] < 0.15
+    assert run == TrainingRun.from_facts(stated["run"])
+    assert run.num_samples > 1197
+    assert run.train_error < 0.15
+    assert run.validation_error < 0.15
     assert (4, "clean", 0) == (run.num_epochs_done, run.validated_on, run.num_resumed)
     assert all(epoch.data_wait_s < epoch.wall_s for epoch in run.epochs)
 
@@ -113,14 +115,13 @@ PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from threading import Timer
-from tta_pipeline_tests.extras.training.test_source_model import training, HERE
+from tta_pipeline_tests.extras.training.test_source_model import KILLED, training, HERE
 from tta_pipeline.domain.locations import Locations
-settings = dict(epochs=8, batch_size=32, checkpoint_s=0.02, ema=0.9, mixup=0.2)
 root, before, after_s = sys.argv[1:]
 def say(line):
     if line.startswith(f"epoch {before} of"):
         Timer(float(after_s), os.kill, (os.getpid(), signal.SIGKILL)).start()
-training(Locations(root=Path(root)), **settings).train(machine=HERE, say=say)
+training(Locations(root=Path(root)), **KILLED).train(machine=HERE, say=say)
 """
 
 
@@ -132,20 +133,20 @@ def run_in_a_process(data: Locations, *, kill_in_epoch: int | None = None, after
 
 def test_a_training_that_was_killed_ends_with_the_same_weights(data: Locations):
     """With mixup and a moving average; the next process goes on from the last checkpoint."""
+    own = training(data, **KILLED)
     run_in_a_process(data)
-    whole, facts = load_file(training(data).path), read_source_model_facts(training(data).path)
-    training(data).path.unlink()
+    whole, alone = load_file(own.path), own.require_finished()
+    own.path.unlink()
 
     run_in_a_process(data, kill_in_epoch=3, after_s=0.05)
     run_in_a_process(data)
 
-    resumed, after = load_file(training(data).path), read_source_model_facts(training(data).path)
-    assert after.weights_sha256 == facts.weights_sha256
+    resumed, after = load_file(own.path), own.require_finished()
+    assert after.weights_sha256 == alone.weights_sha256
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    losses = [[epoch["train_loss"] for epoch in each.run["epochs"]] for each in (facts, after)]
-    assert losses[0] == losses[1]
-    assert 1 == after.run["num_resumed"]
-    assert not list(training(data).folder.glob("*.checkpoint"))
+    assert [epoch.train_loss for epoch in alone.epochs] == [epoch.train_loss for epoch in after.epochs]
+    assert 1 == after.num_resumed
+    assert not list(own.folder.glob("*.checkpoint"))
 
 
 def test_a_training_removes_the_checkpoint_that_a_killed_process_had_begun_to_write(data: Locations):
@@ -177,13 +178,13 @@ def interrupt(data: Locations, **settings: Any) -> SourceTraining:
 
 def test_an_epoch_that_was_broken_off_at_its_end_has_the_learning_rate_of_its_steps(data: Locations):
     """Not that of the next step, though nothing is learnt after the resumption."""
-    whole = trained(data, epochs=3).run["epochs"]
+    whole = trained(data, epochs=3).epochs
     training(data, epochs=3).path.unlink()
     interrupt(data, epochs=3)
-    resumed = trained(data, epochs=3).run["epochs"]
+    resumed = trained(data, epochs=3).epochs
 
-    assert 3 == len({epoch["lr"] for epoch in whole})
-    assert [epoch["lr"] for epoch in whole] == [epoch["lr"] for epoch in resumed]
+    assert 3 == len({epoch.lr for epoch in whole})
+    assert [epoch.lr for epoch in whole] == [epoch.lr for epoch in resumed]
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(data: Locations):
@@ -204,7 +205,7 @@ def test_checkpoints_of_other_settings_are_not_used(data: Locations):
     said: list[str] = []
     interrupt(data, epochs=3)
 
-    assert 0 == trained(data, said, epochs=3, seed=1).run["num_resumed"]
+    assert 0 == trained(data, said, epochs=3, seed=1).num_resumed
     assert not any("damaged" in line for line in said)
 
 
@@ -214,13 +215,12 @@ def test_loose_files_give_the_weights_that_shards_give(data: Locations):
 
     assert shards.weights_sha256 == loose.weights_sha256
     assert shards.fingerprint != loose.fingerprint
-    assert loose.num_samples == loose.run["num_inodes"] > shards.run["num_inodes"]
+    assert loose.num_samples == loose.num_inodes > shards.num_inodes
 
 
 def test_held_out_images_choose_the_best_epoch(data: Locations):
     """They are learnt from in no epoch; last and best weights are both kept."""
-    facts = trained(data, held_out=0.25, select="best", epochs=6, lr=0.1)
-    run = TrainingRun.from_facts(facts.run)
+    run = trained(data, held_out=0.25, select="best", epochs=6, lr=0.1)
 
     assert 0.75 * training(data).shard_set(TRAIN).manifest.num_samples == pytest.approx(run.num_samples, abs=1)
     assert ("held_out", "best") == (run.validated_on, run.selected)
@@ -268,14 +268,17 @@ def test_weights_that_were_changed_are_not_loaded(finished: Locations):
     assert training(finished).find_finished() is None
 
 
-@pytest.mark.parametrize("fact", ["mean", "std", "classes", "num_samples"])
+@pytest.mark.parametrize("fact", ["mean", "std", "classes", "run"])
 def test_facts_that_were_changed_are_not_believed(finished: Locations, fact: str):
     """Mean and std determine every prediction, and nothing else would notice."""
     weights = training(finished).path
     path = weights.with_suffix(".json")
     content = json.loads(path.read_text())
     value = content[fact]
-    content[fact] = [value[-1], *value[:-1]] if fact == "classes" else value + 1 if fact == "num_samples" else [0.5] * 3
+    if fact == "run":
+        value["num_samples"] += 1
+    else:
+        content[fact] = [value[-1], *value[:-1]] if fact == "classes" else [0.5] * 3
     path.write_text(json.dumps(content))
     with pytest.raises(EvaluationError, match=re.escape(str(weights))):
         load_trained_model("cnn", weights)

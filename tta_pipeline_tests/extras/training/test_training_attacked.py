@@ -68,10 +68,10 @@ def test_a_full_disk_costs_checkpoints_and_not_the_training(data: Locations):
     assert any(
         f"no checkpoint could be written to {own.folder} (File too large); expected room" in line for line in said
     )
-    facts = own.require_finished()
-    assert 0 == facts.run["num_checkpoints"]
+    run = own.require_finished()
+    assert 0 == run.num_checkpoints
     own.path.unlink()
-    assert facts.weights_sha256 == trained(data, checkpoint_s=300).weights_sha256
+    assert run.weights_sha256 == trained(data, checkpoint_s=300).weights_sha256
 
 
 @pytest.mark.slow
@@ -91,17 +91,17 @@ def test_an_order_that_depends_on_processes_is_not_resumed_with_others(data: Loc
     resumed = own.require_finished()
     own.path.unlink()
     own.train(machine=HERE, say=lambda _: None)
-    assert (1, 0) == (resumed.run["num_resumed"], own.require_finished().run["num_resumed"])
+    assert (1, 0) == (resumed.num_resumed, own.require_finished().num_resumed)
     assert resumed.weights_sha256 == own.require_finished().weights_sha256
 
 
 def test_held_out_images_are_left_out_of_loose_files_too(data: Locations):
     """The loader imagefolder learns what the reader of shards learns."""
     by_loader = [
-        trained(data, loader=loader, held_out=0.5, epochs=1).run["epochs"][0] for loader in ("indexed", "imagefolder")
+        trained(data, loader=loader, held_out=0.5, epochs=1).epochs[0] for loader in ("indexed", "imagefolder")
     ]
     for fact in ("num_samples", "train_loss", "validation_error", "validation_loss"):
-        assert by_loader[0][fact] == by_loader[1][fact]
+        assert getattr(by_loader[0], fact) == getattr(by_loader[1], fact)
 
 
 def test_a_channel_that_never_varies_is_divided_by_no_zero(tmp_path: Path):
@@ -125,7 +125,7 @@ def test_a_validation_loss_that_is_no_number_is_recorded_as_none(data: Locations
     own.train(machine=HERE, say=lambda _: None)
     facts = json.loads(own.path.with_suffix(".json").read_text())
     assert {None} == {epoch["validation_loss"] for epoch in facts["run"]["epochs"]}
-    assert facts["validation_error"] > 0.5
+    assert facts["run"]["validation_error"] > 0.5
 
 
 def test_a_second_model_leaves_the_first_as_it_is(data: Locations):
@@ -139,5 +139,5 @@ def test_a_second_model_leaves_the_first_as_it_is(data: Locations):
     for name in ("other", "cnn"):
         own = type(first)(benchmark=benchmark, model=name, locations=data)
         own.train(machine=HERE, say=lambda _: None)
-        assert own.require_finished().run["model"] == name
+        assert own.require_finished().model == name
     assert first.path.stat().st_mtime_ns == changed_at
