@@ -160,7 +160,7 @@ FROM training_runs AS r WHERE counts AND benchmark = ? AND shift_set = ? ORDER B
 
 LEARNING_CURVES = """
 SELECT model, epoch, e.train_error, e.validation_error, train_loss, validation_loss, e.lr, e.images_per_s,
-       e.data_wait_s, compute_s, e.wall_s
+       e.data_wait_s, e.wall_s
 FROM training_epochs AS e JOIN training_runs USING (file)
 WHERE counts AND benchmark = ? AND shift_set = ? ORDER BY model, epoch
 """

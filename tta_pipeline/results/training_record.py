@@ -8,17 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.results.record_fields import (
-    FORBID_UNKNOWN_FIELDS,
-    Column,
-    Field,
-    RecordedFacts,
-    SeparatePart,
-    columns_of,
-)
-
-_SAME = 1e-6
-"""Relative tolerance between two computations of the same sum or quotient."""
+from tta_pipeline.results.record_fields import FORBID_UNKNOWN_FIELDS, Column, RecordedFacts, SeparatePart
 
 
 def _count(comment: str, **more: Any) -> Column:
@@ -60,7 +50,6 @@ class TrainingEpoch:
     ]
     images_per_s: Annotated[float, Column("num_samples / wall_s", above=0)]
     data_wait_s: Annotated[float, _seconds("Sum over the batches of the time until the input delivered each")]
-    compute_s: Annotated[float, _seconds("Sum over the batches of forward and backward pass and update")]
     validation_s: Annotated[float, _seconds("Validation after the epoch; 0 without it")]
     peak_memory_mib: Annotated[
         float | None,
@@ -86,20 +75,13 @@ class TrainingRun(RecordedFacts):
     num_samples: Annotated[int, Column("Training images of an epoch", above=0)]
     settings: Annotated[str, Column("The model's whole section of the benchmark file", sql="JSON")]
 
-    # Recipe.
+    # Recipe, as far as tables show it; `settings` has all of it.
     num_epochs: Annotated[int, Column("Epochs in the settings", sql="INTEGER", above=0)]
     batch_size: Annotated[int, Column("Training images of a batch, over all ranks", sql="INTEGER", above=0)]
     optimizer: Annotated[str, Column("Optimiser")]
     lr: Annotated[float, _count("Highest learning rate")]
-    weight_decay: Annotated[float, _count("Weight decay")]
-    schedule: Annotated[str, Column("Course of the learning rate over the epochs")]
     augmentation: Annotated[str, Column("Augmentation of the training images")]
     loader: Annotated[str, Column("Loader of the training images: indexed, imagefolder or webdataset")]
-    shuffle: Annotated[str, Column("Kind of shuffle that gives the order of an epoch")]
-    precision: Annotated[
-        str, Column("Precision of the forward pass: fp32, or what autocast casts to", choices=("fp32", "bf16", "fp16"))
-    ]
-    seed: Annotated[int, Column("Seed of weights, order and augmentation")]
 
     # Machine.
     device: Annotated[str, Column("Device of the computation: cpu, or the name of the CUDA device")]
@@ -135,8 +117,6 @@ class TrainingRun(RecordedFacts):
     images_per_s: Annotated[float, Column("Training images of all epochs / wall_s of all epochs", above=0)]
     time_to_first_batch_s: Annotated[float, _seconds("From the start of the first epoch until its first batch arrives")]
     data_wait_s: Annotated[float, _seconds("Sum over the epochs of data_wait_s")]
-    checkpoint_s: Annotated[float, _seconds("Time during which checkpoints blocked training")]
-    num_checkpoints: Annotated[int, _count("Checkpoints that were written", sql="INTEGER")]
     num_resumed: Annotated[int, _count("Number of times that training was resumed from a checkpoint", sql="INTEGER")]
     num_inodes: Annotated[int, Column("Files that the loader reads: shards, or loose images", above=0)]
 
@@ -154,59 +134,22 @@ class TrainingRun(RecordedFacts):
         Raises:
             RecordError: there is no epoch, or the best is selected without validation.
         """
-        return cls(epochs=tuple(epochs), selected=selected, **_derived_fields(epochs, selected), **others)
-
-    def require_consistent(self) -> None:
-        """Check that redundant fields agree.
-
-        Raises:
-            RecordError: two fields contradict each other.
-        """
-        numbers = [each.epoch for each in self.epochs]
-        if numbers != list(range(1, len(numbers) + 1)) or not 0 < len(numbers) <= self.num_epochs:
-            raise RecordError(f"epochs are {numbers!r:.60}; expected 1 and so on, at most num_epochs {self.num_epochs}")
-        for name, expected in _derived_fields(self.epochs, self.selected).items():
-            if not _is_same(found := getattr(self, name), expected):
-                raise RecordError(f"{name} is {found!r}; expected {expected!r}, as the epochs say")
-        for each in self.epochs:
-            if not _is_same(each.images_per_s * each.wall_s, each.num_samples):
-                raise RecordError(
-                    f"images_per_s of epoch {each.epoch} is {each.images_per_s!r}; expected num_samples / wall_s, "
-                    f"{each.num_samples / each.wall_s!r}"
-                )
-
-
-def run_columns() -> tuple[Field, ...]:
-    """Return the columns of the table `training_runs` that a record's facts fill, in their order."""
-    return columns_of(TrainingRun)
-
-
-def epoch_columns() -> tuple[Field, ...]:
-    """Return the columns of the table `training_epochs` that an epoch fills, in their order."""
-    return columns_of(TrainingEpoch)
-
-
-def _derived_fields(epochs: Sequence[TrainingEpoch], selected: str) -> dict[str, Any]:
-    """Return the fields of a run that follow from its epochs."""
-    validated = [each for each in epochs if each.validation_error is not None]
-    best = min(validated, key=lambda each: each.validation_error or 0.0, default=None)
-    kept = best if selected == "best" else epochs[-1] if epochs else None
-    if kept is None:
-        raise RecordError(
-            f"selected is {selected!r} of {len(epochs)} epochs without validation; expected 'last' of at least one"
+        validated = [each for each in epochs if each.validation_error is not None]
+        best = min(validated, key=lambda each: each.validation_error or 0.0, default=None)
+        kept = best if selected == "best" else epochs[-1] if epochs else None
+        if kept is None:
+            raise RecordError(
+                f"selected is {selected!r} of {len(epochs)} epochs without validation; expected 'last' of at least one"
+            )
+        return cls(
+            epochs=tuple(epochs),
+            selected=selected,
+            num_epochs_done=len(epochs),
+            train_error=kept.train_error,
+            validation_error=kept.validation_error,
+            best_epoch=best and best.epoch,
+            best_validation_error=best and best.validation_error,
+            images_per_s=sum(each.num_samples for each in epochs) / sum(each.wall_s for each in epochs),
+            data_wait_s=sum(each.data_wait_s for each in epochs),
+            **others,
         )
-    return {
-        "num_epochs_done": len(epochs),
-        "train_error": kept.train_error,
-        "validation_error": kept.validation_error,
-        "best_epoch": best and best.epoch,
-        "best_validation_error": best and best.validation_error,
-        "images_per_s": sum(each.num_samples for each in epochs) / sum(each.wall_s for each in epochs),
-        "data_wait_s": sum(each.data_wait_s for each in epochs),
-    }
-
-
-def _is_same(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return abs(one - other) <= _SAME * max(1.0, abs(one), abs(other))

@@ -1,4 +1,4 @@
-"""The result of a training comes back as it was written, and no figure in it contradicts another."""
+"""The result of a training comes back as it was written, and its figures follow from its epochs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ def locations(tmp_path: Path) -> Locations:
         training_run(),
         training_run(None, None),
         training_run(0.5, 0.25, 0.375, selected="best", num_epochs=90),
-        training_run(device="NVIDIA H200", precision="bf16"),
+        training_run(device="NVIDIA H200"),
     ],
     ids=["plain", "without validation", "stopped early", "on a GPU"],
 )
@@ -54,17 +54,12 @@ def test_the_speed_of_a_run_is_that_of_its_epochs():
 @pytest.mark.parametrize(
     ("run", "named"),
     [
-        (replace(training_run(), best_epoch=1), r"best_epoch .*\b1\b.*\b2\b"),
-        (replace(training_run(), train_error=0.9), r"train_error .*\b0\.9\b"),
-        (replace(training_run(), images_per_s=1.0), r"images_per_s .*\b1\.0\b.*\b100\.0\b"),
-        (replace(training_run(), num_epochs=2), r"epochs .*\[1, 2, 3\].*\bnum_epochs 2\b"),
-        (replace(training_run(), epochs=(epoch(2),)), r"epochs .*\[2\]"),
-        (replace(training_run(), selected="best", validation_error=0.375), r"train_error .*\b0\.\d+\b"),
-        (replace(training_run(), precision="fp8"), "precision .*'fp8'"),
+        (replace(training_run(), selected="first"), "selected .*'first'"),
+        (replace(training_run(), validation_error=1.5), r"validation_error .*\b1\.5\b"),
         (training_run(lr=float("nan")), "trainings.*first"),
     ],
 )
-def test_what_contradicts_itself_is_not_written(locations: Locations, run: TrainingRun, named: str):
+def test_a_value_out_of_its_limits_is_not_written(locations: Locations, run: TrainingRun, named: str):
     """The error names the field, its value and what was expected."""
     with pytest.raises(RecordError, match=named):
         record_training(locations, run)

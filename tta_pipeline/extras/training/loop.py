@@ -42,9 +42,7 @@ class Course:
     best: Weights | None = None
     """Weights of the epoch with the lowest validation error; None: no epoch was validated."""
     wall_s: float = 0.0
-    checkpoint_s: float = 0.0
     time_to_first_batch_s: float = 0.0
-    num_checkpoints: int = 0
     num_resumed: int = 0
 
     # Of the present epoch; losses and wrong predictions are those of all processes.
@@ -142,7 +140,6 @@ class Training:
                 f"found a loss of {course.loss} in epoch {len(course.epochs) + 1}; expected a number: lower lr, set "
                 "clip_norm, or lengthen warmup_epochs"
             )
-        data_wait_s = self._mean_over_ranks(course.data_wait_s)
         loss, error = self._validate()
         of_device_gib = peak_memory_gib(self._device)
         epoch = TrainingEpoch(
@@ -155,8 +152,7 @@ class Training:
             lr=course.lr,
             wall_s=course.train_s,
             images_per_s=num_samples / course.train_s,
-            data_wait_s=data_wait_s,
-            compute_s=max(course.train_s - data_wait_s, 0.0),
+            data_wait_s=self._mean_over_ranks(course.data_wait_s),
             validation_s=0.0 if self._validation is None else self._lap(),
             peak_memory_mib=(peak_rss_gib() if of_device_gib is None else of_device_gib) * _MIB_PER_GIB,
         )
@@ -221,7 +217,7 @@ class Training:
         self._fetch_sums()
         if self._ranks.is_first:
             self._write_checkpoint()
-        self._course.checkpoint_s += self._lap()
+        self._lap()
         self._saved_at = time.perf_counter()
 
     def _write_checkpoint(self) -> None:
@@ -234,8 +230,6 @@ class Training:
                 f"no checkpoint could be written to {self._checkpoints.folder} ({error.strerror}); expected room for "
                 f"one: {advice(error)}; training continues, and tries again in {self._settings.checkpoint_s:,.0f} s"
             )
-        else:
-            self._course.num_checkpoints += 1
 
     def _resume(self) -> None:
         state = self._checkpoints.load(self._say)

@@ -251,10 +251,8 @@ class SourceTraining:
         )
 
 
-_OF_SETTINGS = (
-    "batch_size", "optimizer", "lr", "weight_decay", "schedule", "loader", "shuffle", "precision", "seed",
-)  # fmt: skip
-_OF_COURSE = ("wall_s", "time_to_first_batch_s", "checkpoint_s", "num_checkpoints", "num_resumed")
+_OF_SETTINGS = ("batch_size", "optimizer", "lr", "loader")
+_OF_COURSE = ("wall_s", "time_to_first_batch_s", "num_resumed")
 """Fields of a record that are those of the run, the settings and the course, under the same names."""
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from tta_pipeline.results.database.schema_version import quoted, schema_version
 from tta_pipeline.results.evaluation_record import RULES, columns
-from tta_pipeline.results.record_fields import Field
-from tta_pipeline.results.training_record import epoch_columns, run_columns
+from tta_pipeline.results.record_fields import Field, columns_of
+from tta_pipeline.results.training_record import TrainingEpoch, TrainingRun
 from tta_pipeline.results.tuning_record import choice_columns, trial_columns, tuning_columns
 
 _ARROW: Mapping[str, pa.DataType] = {
@@ -86,13 +86,13 @@ _DECLARED = (
     _DeclaredTable(
         "training_runs",
         "One row for each training of a source model; a resumed training is one run. The file is the key",
-        _of_runs("training of the model"), run_columns(), (_WHEN,),
+        _of_runs("training of the model"), columns_of(TrainingRun), (_WHEN,),
         ("num_epochs_done <= num_epochs", "best_epoch <= num_epochs_done"),
     ),
     _DeclaredTable(
         "training_epochs",
         "One row for each epoch of each of training_runs. File and epoch are the key",
-        (_FILE,), epoch_columns(),
+        (_FILE,), columns_of(TrainingEpoch),
     ),
     _DeclaredTable(
         "tunings",
