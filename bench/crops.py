@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
-from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.benchmarks.training_recipe import TrainingInputSettings
 from tta_pipeline.data.images import read_image_header
 from tta_pipeline.extras.loader_bench.baseline import MEAN, STD, read_stored_files
 from tta_pipeline.extras.training.augmented_pixels import as_uniform, draw_numbers, key_hashes

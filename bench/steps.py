@@ -22,8 +22,7 @@ from torchvision.models.resnet import BasicBlock
 
 from bench.figures import spread
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.benchmarks.training_input import TrainingInputSettings
-from tta_pipeline.benchmarks.training_recipe import Recipe
+from tta_pipeline.benchmarks.training_recipe import Recipe, TrainingInputSettings
 from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.extras.loader_bench.synthetic_photographs import NUM_CLASSES, make_jpeg_tree
 from tta_pipeline.extras.training.checkpoints import Checkpoints

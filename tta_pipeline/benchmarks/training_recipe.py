@@ -1,17 +1,85 @@
-"""The recipe of a training in a benchmark file: batches, optimiser, schedule, and the choice of weights."""
+"""The recipe of a training in a benchmark file: its images, batches, optimiser, schedule, and choice of weights."""
 
 from collections.abc import Iterator
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from tta_pipeline.benchmarks.training_input import TrainingInputSettings
-from tta_pipeline.util.config_model import MAX_BATCH_SIZE, Seed
+from tta_pipeline.util.config_model import MAX_BATCH_SIZE, MAX_COUNT, ConfigModel, Seed
 
-Optimizer = Literal["sgd", "adamw"]
-Schedule = Literal["one_cycle", "cosine"]
+Augmentation = Literal["none", "simple", "full"]
 
 _MOMENTUM = 0.9
+
+
+class RandAugment(ConfigModel):
+    """`RandAugment` of torchvision.transforms.v2, after crop and flip (Cubuk et al. 2020)."""
+
+    num_ops: int = Field(default=2, ge=1, le=100)
+    """Number of operations on each image."""
+    magnitude: int = Field(default=9, ge=0, le=30)
+    """Strength of each operation, 0 to 30."""
+
+
+class AugMix(ConfigModel):
+    """`AugMix` of torchvision.transforms.v2, after crop and flip (Hendrycks et al. 2020), but no consistency loss."""
+
+    severity: int = Field(default=3, ge=1, le=10)
+    """Strength of each operation, 1 to 10."""
+    width: int = Field(default=3, ge=1, le=100)
+    """Number of chains that are mixed."""
+
+
+class TrainingInputSettings(ConfigModel):
+    """Loader, order and augmentation of the images that a training reads."""
+
+    augmentation: Augmentation = "simple"
+    """none: the centre crop, as for evaluation, or the unchanged image if it has the size already; simple: a random
+    crop after resizing, or after padding by an eighth if the image has the size already, and a random flip; full: a
+    random crop of 8 to 100 % of the area, of aspect ratio 3/4 to 4/3, resized, and a random flip, as for ImageNet."""
+    flip: bool = True
+    """Whether half of the images are mirrored, with simple and full; turn it off for digits or text."""
+    randaugment: RandAugment | None = None
+    """RandAugment in addition; None: no RandAugment."""
+    augmix: AugMix | None = None
+    """AugMix in addition; None: no AugMix."""
+    loader: Literal["indexed", "imagefolder", "webdataset"] = "indexed"
+    """Loader of the images: this project's reader of shards, the loose files that the shards were made of, or
+    webdataset on the shards."""
+    shuffle: Literal["exact", "buffer", "resampled"] = "exact"
+    """exact: another permutation of all samples in each epoch; buffer: shards permuted, then samples through a buffer,
+    for shards at URLs; resampled: shards drawn with replacement, then the buffer."""
+    buffer_samples: int = Field(default=5_000, ge=1, le=10_000_000)
+    """Number of samples in the buffer, with buffer and resampled."""
+    epoch_samples: int | None = Field(default=None, ge=1, le=MAX_COUNT)
+    """Number of samples in an epoch, with resampled, as in webdataset's `with_epoch`; None: as many as there are."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for problem in self._problems():
+            raise ValueError(problem)
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        if self.epoch_samples is not None and self.shuffle != "resampled":
+            yield (
+                f"found epoch_samples with shuffle {self.shuffle}, where an epoch has each sample once; expected "
+                "shuffle: resampled, or no epoch_samples"
+            )
+        if self.loader == "webdataset" and self.shuffle == "exact":
+            yield (
+                "found loader webdataset with shuffle exact; expected buffer or resampled, since webdataset reads "
+                "shards front to back: choose one of them, or the loader indexed"
+            )
+        if self.loader == "imagefolder" and self.shuffle != "exact":
+            yield f"found loader imagefolder with shuffle {self.shuffle}, an order of shards; expected exact"
+        if self.randaugment is not None and self.augmix is not None:
+            yield "found randaugment and augmix; expected one of them"
+
+    @property
+    def draws_from_torch(self) -> bool:
+        """Whether torchvision draws from torch's global generator, which the threads of a process share."""
+        return self.randaugment is not None or self.augmix is not None
 
 
 class Recipe(TrainingInputSettings):
@@ -26,14 +94,14 @@ class Recipe(TrainingInputSettings):
     batch_size: int = Field(default=64, ge=2, le=MAX_BATCH_SIZE)
     """Number of samples in a forward pass of all processes together, 2 to 100,000. The batches of an epoch differ by at
     most one sample."""
-    optimizer: Optimizer = "adamw"
+    optimizer: Literal["sgd", "adamw"] = "adamw"
     lr: float = Field(default=3e-3, gt=0, allow_inf_nan=False)
     """Highest learning rate."""
     momentum: float = Field(default=_MOMENTUM, ge=0, lt=1)
     """Momentum of SGD, with Nesterov's step if above 0; schedule `one_cycle` has its own momentum, 0.85 to 0.95."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Weight decay, except for biases and the scales of norm layers."""
-    schedule: Schedule = "one_cycle"
+    schedule: Literal["one_cycle", "cosine"] = "one_cycle"
     """Learning rate by step: `one_cycle` (Smith and Topin 2018) rises and falls, `cosine` falls to 0."""
     warmup_epochs: float = Field(default=0.0, ge=0, le=1_000)
     """Epochs in which the learning rate rises linearly from a hundredth of `lr`; `one_cycle` has its own rise."""
@@ -57,13 +125,8 @@ class Recipe(TrainingInputSettings):
     """Seconds between checkpoints, from which an interrupted training continues."""
     seed: Seed = 0
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        for problem in self._problems():
-            raise ValueError(problem)
-        return self
-
     def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         if self.schedule == "one_cycle" and self.warmup_epochs:
             yield f"found warmup_epochs {self.warmup_epochs} with schedule one_cycle; expected 0: it has its own rise"
         if self.warmup_epochs >= self.epochs:
@@ -83,7 +146,3 @@ class Recipe(TrainingInputSettings):
                 "found select best without held_out; expected a share of the training images such as 0.1, since test "
                 "images must not choose weights"
             )
-
-
-NOT_FINGERPRINTED = frozenset({"checkpoint_s"})
-"""Fields of a `Recipe` that do not affect the weights."""

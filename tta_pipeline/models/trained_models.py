@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load, save
 
 from tta_pipeline.benchmarks.model_specs import TrainedModel
-from tta_pipeline.benchmarks.training_recipe import NOT_FINGERPRINTED
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.architecture import NetworkWeights
 from tta_pipeline.models.fitting import PLACEHOLDER_CLASSES, make_without_storage
@@ -68,7 +67,7 @@ def training_fingerprint(settings: TrainedModel, manifest: Manifest, *, image_si
     decisive = {
         "version": TRAINING_VERSION,
         "data": manifest.sha256,
-        "settings": settings.model_dump(mode="json", exclude=set(NOT_FINGERPRINTED)),
+        "settings": settings.model_dump(mode="json", exclude={"checkpoint_s"}),  # which changes no weights
         "network": {"architecture": architecture.name, **kind.code, **architecture.code},
         "image_size": image_size,
         **({"start": kind.start_identity()} if settings.fine_tune else {}),

@@ -17,7 +17,7 @@ from torch import nn
 from torchvision.transforms import v2
 from xxhash import xxh3_64_intdigest
 
-from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.benchmarks.training_recipe import TrainingInputSettings
 from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.extras.training.crops import NUM_DRAWS, crop_into
 from tta_pipeline.extras.training.listed_files import ListedFiles

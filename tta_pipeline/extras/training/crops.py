@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tta_pipeline.benchmarks.training_input import Augmentation
-from tta_pipeline.data.images import ARRAYS, ImageHeader, read_array, read_image_header
+from tta_pipeline.benchmarks.training_recipe import Augmentation
+from tta_pipeline.data.images import ImageHeader, read_image_header
 from tta_pipeline.loading.decode import decode_into, decode_rows
 
 NUM_DRAWS = 22
@@ -84,8 +84,7 @@ def crop_into(
     elif (header.height, header.width) != out.shape[:2]:
         pixels = _resize_and_crop(data, header, len(out), draws[-2:] if kind == "simple" else None)
     elif kind == "simple":
-        _pad_and_crop_into(out, data, header, draws[-2:], is_mirrored=is_mirrored)
-        return
+        pixels = _pad_and_crop(data, header, len(out), draws[-2:])
     else:
         decode_into(data, out)
         return
@@ -97,9 +96,7 @@ def _crop_random_area(data: bytes, header: ImageHeader, size: int, draws: Sequen
     box = random_crop_box(header.height, header.width, draws)
     end, most_reduction = box.top + box.height, min(box.height, box.width) / size / _SPARE
     pixels, reduction = decode_rows(data, header, end=end, most_reduction=most_reduction)
-    top, left, bottom, right = (
-        edge // reduction for edge in (box.top, box.left, box.top + box.height, box.left + box.width)
-    )
+    top, left, bottom, right = (edge // reduction for edge in (box.top, box.left, end, box.left + box.width))
     return _resize(pixels[top:bottom, left:right], size, size)
 
 
@@ -115,31 +112,13 @@ def _resize_and_crop(data: bytes, header: ImageHeader, size: int, draws: Sequenc
     return _resize(pixels, height, width)[top : top + size, left : left + size]
 
 
-def _pad_and_crop_into(
-    out: npt.NDArray[np.uint8], data: bytes, header: ImageHeader, draws: Sequence[float], *, is_mirrored: bool
-) -> None:
-    """Pad the image with black edges, and write a crop at a random position into *out*."""
-    size, edge = len(out), len(out) // _PADDED_BY
+def _pad_and_crop(data: bytes, header: ImageHeader, size: int, draws: Sequence[float]) -> torch.Tensor:
+    """Pad the image with black edges, and return a crop at a random position."""
+    edge = size // _PADDED_BY
+    padded = np.zeros((size + 2 * edge, size + 2 * edge, 3), np.uint8)
+    padded[edge : edge + size, edge : edge + size] = decode_rows(data, header, end=size).pixels
     top, left = _place(draws, 2 * edge, 2 * edge)
-    if header.encoding in ARRAYS:
-        image = read_array(data)
-    else:
-        image = np.empty_like(out)
-        decode_into(data, image)
-    if is_mirrored:
-        image, left = torch.flip(_as_tensor(image), (1,)).numpy(), 2 * edge - left
-    out[...] = 0
-    # Rows and columns, in the image and in the crop, where the two overlap; the edge comes before the image.
-    (in_image, in_out), (across_image, across_out) = (_overlap(start - edge, size) for start in (top, left))
-    out[in_out, across_out] = image[in_image, across_image]
-
-
-def _overlap(start: int, size: int) -> tuple[slice, slice]:
-    """Return the overlap of an image and a crop, both of *size* pixels, as a slice of each.
-
-    The crop begins at *start* in the image, which may be negative.
-    """
-    return slice(max(start, 0), size + min(start, 0)), slice(max(-start, 0), size - max(start, 0))
+    return torch.from_numpy(padded[top : top + size, left : left + size])
 
 
 def _place(draws: Sequence[float], most_down: int, most_right: int) -> tuple[int, int]:
@@ -153,11 +132,7 @@ def _resize(pixels: npt.NDArray[np.uint8], height: int, width: int) -> torch.Ten
     Torch takes a third of Pillow's time, lets other threads run, and differs from Pillow by at most one level of
     brightness.
     """
-    images = _as_tensor(pixels)[None].permute(0, 3, 1, 2)
+    owned = pixels if pixels.flags.writeable else pixels.copy()  # torch warns about read-only memory
+    images = torch.from_numpy(owned)[None].permute(0, 3, 1, 2)
     resized = torch.nn.functional.interpolate(images, size=(height, width), mode="bilinear", antialias=True)
     return resized[0].permute(1, 2, 0)
-
-
-def _as_tensor(pixels: npt.NDArray[np.uint8]) -> torch.Tensor:
-    """Return *pixels* as a tensor; read-only memory is copied, since torch warns about it."""
-    return torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy())

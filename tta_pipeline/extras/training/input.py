@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.benchmarks.training_recipe import TrainingInputSettings
 from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
 from tta_pipeline.extras.training.augmented_pixels import Augment, AugmentedPixels, Hashes, key_hashes
@@ -100,8 +100,7 @@ class TrainingInput:
     @property
     def num_readers(self) -> int | None:
         """Number of worker processes if it affects the order of an epoch; None: only the seed does."""
-        is_dealt = self.settings.loader == "webdataset" and self.settings.shuffle != "stored"
-        return max(1, self.num_threads) if is_dealt else None
+        return max(1, self.num_threads) if self.settings.loader == "webdataset" else None
 
     def _read_by_webdataset(self, augment: Augment) -> Iterator[Batch]:
         read = read_by_webdataset(
@@ -156,8 +155,6 @@ class TrainingInput:
         index, shuffle = self.shard_set.index, self.settings.shuffle
         if shuffle == "exact":
             return self._by_key[rng.permutation(len(index))]
-        if shuffle == "stored":
-            return np.arange(len(index))
         shards = _samples_by_shard(index)
         if shuffle == "buffer":
             drawn = [shards[number] for number in rng.permutation(len(shards)).tolist()]

@@ -12,7 +12,7 @@ import torch
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.open_source import open_source
-from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.benchmarks.training_recipe import TrainingInputSettings
 from tta_pipeline.domain import ordering
 from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
 from tta_pipeline.domain.locations import Locations
@@ -49,8 +49,8 @@ TRAININGS = "trainings"
 """Folder of the trainings among a benchmark's results."""
 
 _IN_RANDOM_ORDER = TrainingInputSettings(augmentation="none")
-_IN_STORED_ORDER = TrainingInputSettings(augmentation="none", shuffle="stored")
-"""Images as they are evaluated."""
+_IN_ORDER_OF_SHARDS = TrainingInputSettings(augmentation="none", shuffle="buffer", buffer_samples=1)
+"""Images as they are evaluated; shard by shard, so that a few large reads suffice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +168,7 @@ class SourceTraining:
                 learner,
                 settings,
                 images=images,
-                validation=replace(images, shard_set=validating, settings=_IN_STORED_ORDER) if validating else None,
+                validation=replace(images, shard_set=validating, settings=_IN_ORDER_OF_SHARDS) if validating else None,
                 device=device,
                 ranks=ranks,
                 checkpoints=checkpoints,

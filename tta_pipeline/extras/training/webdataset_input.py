@@ -16,7 +16,7 @@ import torch
 import webdataset
 from torch.utils.data import get_worker_info
 
-from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.benchmarks.training_recipe import TrainingInputSettings
 from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
 from tta_pipeline.extras.training.augmented_pixels import Augment
@@ -80,20 +80,20 @@ def read_by_webdataset(
         augment: Augmentation of the images; its settings select the order too.
         sizes: Number of samples in each batch.
         image_size: Height and width of the images in pixels.
-        num_workers: Number of worker processes; a single process reads shards in stored order.
+        num_workers: Number of worker processes.
         seed: Numbers that determine the order.
     """
     settings, number = augment.settings, int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0])
-    stages: list[Any] = [*_shards(_urls(shard_set), settings, number), webdataset.tarfile_to_samples()]
-    if settings.shuffle != "stored":
-        size, rng = settings.buffer_samples, random.Random(number)  # noqa: S311 - a shuffle
-        stages.append(webdataset.shuffle(size, initial=size, rng=rng))
-    stages.append(webdataset.map(_Sample(shard_set, augment, image_size)))
-    stages.append(webdataset.batched(_CHUNK, collation_fn=_stack))
+    size, rng = settings.buffer_samples, random.Random(number)  # noqa: S311 - a shuffle
+    dataset = webdataset.DataPipeline(
+        *_shards(_urls(shard_set), settings, number),
+        webdataset.tarfile_to_samples(),
+        webdataset.shuffle(size, initial=size, rng=rng),
+        webdataset.map(_Sample(shard_set, augment, image_size)),
+        webdataset.batched(_CHUNK, collation_fn=_stack),
+    )
     # Never in this process: webdataset leaves its present file open when the consumer stops.
-    workers = 1 if settings.shuffle == "stored" else num_workers
-    dataset = webdataset.DataPipeline(*stages)
-    with closing(read_in_processes(dataset, num_workers=workers, seed=number, batch_size=None)) as chunks:
+    with closing(read_in_processes(dataset, num_workers=num_workers, seed=number, batch_size=None)) as chunks:
         samples = (sample for chunk in chunks for sample in zip(*chunk, strict=True))
         for size in sizes:
             batch = list(islice(samples, size))
@@ -118,8 +118,7 @@ def _shards(urls: list[str], settings: TrainingInputSettings, seed: int) -> list
     """Return the stages that give each worker process its shards."""
     if settings.shuffle == "resampled":
         return [webdataset.ResampledShards(urls, seed=seed, deterministic=True, worker_seed=_worker_number)]
-    is_shuffled = settings.shuffle == "buffer"
-    return [webdataset.SimpleShardList(urls, seed=seed if is_shuffled else None), webdataset.split_by_worker]
+    return [webdataset.SimpleShardList(urls, seed=seed), webdataset.split_by_worker]
 
 
 def _worker_number() -> int:

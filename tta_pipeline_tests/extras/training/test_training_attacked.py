@@ -9,7 +9,7 @@ from PIL import Image
 
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.benchmarks.training_recipe import TrainingInputSettings
 from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError
