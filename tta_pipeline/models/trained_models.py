@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-from safetensors.torch import load, save
+from safetensors.torch import load
 
 from tta_pipeline.benchmarks.model_specs import TrainedModel
 from tta_pipeline.errors import EvaluationError
@@ -48,8 +46,8 @@ class SourceModelFacts(ConfigModel):
     """What a file of trained weights does not say itself."""
 
     classes: tuple[str, ...]
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
     run: TrainingRun
     """The training, with the hash of the weights."""
 
@@ -99,14 +97,8 @@ def require_same_training(path: Path, manifest: Manifest, settings: TrainedModel
         )
 
 
-def encode_weights(state: Mapping[str, torch.Tensor]) -> bytes:
-    """Return *state* as the bytes of a source model's file."""
-    encoded: bytes = save({name: tensor.contiguous() for name, tensor in state.items()})
-    return encoded
-
-
 def write_source_model(path: Path, weights: bytes, facts: SourceModelFacts) -> None:
-    """Write *weights*, from `encode_weights`, to *path*, and *facts* beside them."""
+    """Write *weights*, the content of a safetensors file, to *path*, and *facts* beside them."""
     write_atomically(path, weights)
     content = facts.model_dump(mode="json")
     write_atomically(_facts_path(path), json.dumps({**content, "sha256": _content_sha256(content)}, indent=1).encode())

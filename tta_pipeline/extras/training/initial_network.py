@@ -1,5 +1,7 @@
 """Makes the network to train: without weights, or from weights for any number of classes; with its normalisation."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -10,8 +12,7 @@ from tta_pipeline.models.architecture import NetworkWeights
 from tta_pipeline.models.fitting import head_shapes
 from tta_pipeline.models.model_kind import kind_of
 from tta_pipeline.models.normalized import Normalized
-from tta_pipeline.models.try_network import try_network
-from tta_pipeline.util.own_code import describe_raised
+from tta_pipeline.models.try_network import require_outputs
 
 _NUM_MEASURED = 10_000
 """Number of training images from which mean and standard deviation are measured, rounded up to full batches."""
@@ -25,6 +26,9 @@ def make_initial_network(settings: TrainedModel, images: TrainingInput, *, num_c
 
     Its normalisation is that of the pretrained weights if it is fine-tuned, else the one that the benchmark file
     declares, else the channel statistics of *images*, which come in random order, preprocessed as in evaluation.
+
+    Raises:
+        EvaluationError: the network does not take the images, or returns anything but a logit for each class.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
@@ -33,9 +37,12 @@ def make_initial_network(settings: TrainedModel, images: TrainingInput, *, num_c
             mean, std = start.mean, start.std
         else:
             network = kind_of(settings.network).architecture().make(num_classes)
-            mean, std = _declared_normalisation(settings.network) or _channel_statistics(images)
+            declared: list[Any] = [getattr(settings.network, name, None) for name in ("mean", "std")]
+            mean, std = _channel_statistics(images) if None in declared else declared
     normalized = Normalized(network, mean=mean, std=std)
-    _require_logits(normalized, settings, image_size=images.image_size, num_classes=num_classes)
+    called = kind_of(settings.network).architecture().display_name
+    # The loss would not reveal that there are more outputs than classes.
+    require_outputs(normalized, num_classes=num_classes, image_size=images.image_size, called=called)
     return normalized
 
 
@@ -56,12 +63,6 @@ def load_network(spec: NetworkSection, *, num_classes: int) -> tuple[nn.Module, 
     return network, start
 
 
-def _declared_normalisation(spec: NetworkSection) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return mean and standard deviation of *spec* in the benchmark file; None if the file has none."""
-    mean, std = getattr(spec, "mean", None), getattr(spec, "std", None)
-    return None if mean is None or std is None else (tuple(mean), tuple(std))
-
-
 def _replace_last_linear(network: nn.Module, *, num_classes: int, called: str) -> None:
     """Give *network* a fresh last linear layer, unless it has *num_classes* outputs."""
     layers = [(name, layer) for name, layer in network.named_modules() if name and isinstance(layer, nn.Linear)]
@@ -75,24 +76,6 @@ def _replace_last_linear(network: nn.Module, *, num_classes: int, called: str) -
         parent, _, leaf = name.rpartition(".")
         fresh = nn.Linear(last.in_features, num_classes, bias=last.bias is not None)
         setattr(network.get_submodule(parent), leaf, fresh)
-
-
-def _require_logits(network: Normalized, settings: TrainedModel, *, image_size: int, num_classes: int) -> None:
-    """Check that *network* returns one logit for each class; the loss would not reveal additional ones."""
-    called, shape = kind_of(settings.network).architecture().display_name, (2, 3, image_size, image_size)
-    try:
-        logits = try_network(network, image_size=image_size)
-    except Exception as error:  # whatever a user's network raises
-        raise EvaluationError(
-            f"{called} raised {describe_raised(error)} for images {shape}; expected logits (2, {num_classes}): choose "
-            "a network for the benchmark's image_size, or another image_size"
-        ) from error
-    found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-    if found != (2, num_classes):
-        raise EvaluationError(
-            f"{called} returned {found} for images {shape}; expected logits (2, {num_classes}), one for each class of "
-            "the benchmark: let the factory take num_classes, or correct its arguments"
-        )
 
 
 def _channel_statistics(images: TrainingInput) -> tuple[tuple[float, ...], tuple[float, ...]]:

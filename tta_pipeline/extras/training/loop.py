@@ -24,7 +24,6 @@ from tta_pipeline.evaluation.timing import peak_rss_gib
 from tta_pipeline.extras.training.checkpoints import Checkpoints
 from tta_pipeline.extras.training.input import TrainingInput
 from tta_pipeline.extras.training.learner import Learner, Weights
-from tta_pipeline.extras.training.ranks import SINGLE_RANK, Ranks
 from tta_pipeline.loading.device import as_floats, move_to_device
 from tta_pipeline.results.training_record import TrainingEpoch
 from tta_pipeline.util.files import advice
@@ -66,7 +65,6 @@ class Training:
         images: TrainingInput,
         validation: TrainingInput | None,
         device: torch.device,
-        ranks: Ranks = SINGLE_RANK,
         checkpoints: Checkpoints,
         say: Callable[[str], None],
     ) -> None:
@@ -75,10 +73,9 @@ class Training:
         Args:
             learner: The network, on *device*, and what updates it.
             settings: Recipe.
-            images: Training images.
+            images: Training images, of this process.
             validation: Images for the validation after each epoch; None: no validation.
             device: Device to train on.
-            ranks: Processes that train together.
             checkpoints: Checkpoints of this training.
             say: Called with messages about progress.
         """
@@ -87,7 +84,6 @@ class Training:
         self._images = images
         self._validation = validation
         self._device = device
-        self._ranks = ranks
         self._checkpoints = checkpoints
         self._say = say
         self._course = Course()
@@ -98,7 +94,6 @@ class Training:
     def run(self) -> Course:
         """Train from the newest checkpoint to the last epoch."""
         self._resume()
-        self._lap_began = self._saved_at = time.perf_counter()
         with (
             torch.random.fork_rng(devices=devices_with_random_state(self._device), device_type=self._device.type),
             arithmetic(self._device.type, self._settings.precision),
@@ -178,7 +173,7 @@ class Training:
         if self._validation is None:
             return None, None
         network = self._learner.saved_network
-        if self._ranks.num_ranks > 1:  # batch norm's statistics differ by process: those of the first are kept
+        if self._images.num_ranks > 1:  # batch norm's statistics differ by process: those of the first are kept
             for buffer in network.buffers():
                 dist.broadcast(buffer, src=0)
         sums = self._sum_over_ranks(evaluate(network, self._validation, self._device))
@@ -186,17 +181,17 @@ class Training:
         return loss if math.isfinite(loss) else None, num_wrong
 
     def _sum_over_ranks(self, sums: torch.Tensor) -> torch.Tensor:
-        if self._ranks.num_ranks > 1:
+        if self._images.num_ranks > 1:
             dist.all_reduce(sums)
         return sums
 
     def _mean_over_ranks(self, value: float) -> float:
         sums = torch.tensor([value], dtype=torch.float64, device=self._device)
-        return float(self._sum_over_ranks(sums)) / self._ranks.num_ranks
+        return float(self._sum_over_ranks(sums)) / self._images.num_ranks
 
     def _seed(self, batch: int) -> int:
         """Return the seed of this process's batch number *batch*, counted over all epochs."""
-        sequence = np.random.SeedSequence([self._settings.seed, self._ranks.rank, batch])
+        sequence = np.random.SeedSequence([self._settings.seed, self._images.rank, batch])
         return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
     def _fetch_sums(self) -> None:
@@ -215,7 +210,7 @@ class Training:
 
     def _save(self) -> None:
         self._fetch_sums()
-        if self._ranks.is_first:
+        if self._images.rank == 0:
             self._write_checkpoint()
         self._lap()
         self._saved_at = time.perf_counter()

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,38 +11,32 @@ import torch.distributed as dist
 from tta_pipeline.evaluation.device.devices import distributed_backend, select_device_of_rank
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ranks:
-    """This process's rank among the processes that train together."""
-
-    rank: int = 0
-    num_ranks: int = 1
-    device: torch.device | None = None
-    """Device of this process; None: any free one."""
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this process writes checkpoints and results."""
-        return self.rank == 0
-
-    def wait_for_all(self) -> None:
-        """Block until every process has called this method."""
-        if self.num_ranks > 1:
-            dist.barrier()
-
-
-SINGLE_RANK = Ranks()
-
-
 @contextmanager
-def joined_ranks() -> Iterator[Ranks]:
-    """Yield this process's rank among those that `torchrun`, or a launcher like it, has started, and join them."""
+def joined_ranks() -> Iterator[torch.device | None]:
+    """Join the processes that `torchrun`, or a launcher like it, has started, and yield this one's device.
+
+    None: this process is alone, and has any free device.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield SINGLE_RANK
+        yield None
         return
     device = select_device_of_rank(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group(distributed_backend(device))
     try:
-        yield Ranks(rank=dist.get_rank(), num_ranks=dist.get_world_size(), device=device)
+        yield device
     finally:
         dist.destroy_process_group()
+
+
+def own_rank() -> tuple[int, int]:
+    """Return the number of this process, from 0, and that of the processes that train together."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def told_by_first(what: Any) -> Any:
+    """Return *what* the first process gives; every process must call this function, and waits for the first."""
+    if not dist.is_initialized():
+        return what
+    told = [what]
+    dist.broadcast_object_list(told)
+    return told[0]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import save
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.model_specs import TrainedModel
@@ -26,13 +27,12 @@ from tta_pipeline.extras.training.input import TrainingInput
 from tta_pipeline.extras.training.learner import Learner, Weights
 from tta_pipeline.extras.training.listed_files import find_loose_files
 from tta_pipeline.extras.training.loop import Course, Training
-from tta_pipeline.extras.training.ranks import SINGLE_RANK, Ranks
+from tta_pipeline.extras.training.ranks import own_rank, told_by_first
 from tta_pipeline.loading.device import pins_memory
 from tta_pipeline.models.model_kind import kind_of
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.trained_models import (
     SourceModelFacts,
-    encode_weights,
     find_trained,
     training_fingerprint,
     write_source_model,
@@ -119,8 +119,13 @@ class SourceTraining:
                     return True
         return False
 
-    def train(self, *, machine: Machine, ranks: Ranks = SINGLE_RANK, say: Callable[[str], None]) -> None:
+    def train(self, *, machine: Machine, say: Callable[[str], None], device: torch.device | None = None) -> None:
         """Train the model, or resume its training, unless the same training has ended; the first process saves it.
+
+        Args:
+            machine: Device and threads.
+            say: Called with messages about progress.
+            device: Device of this one of several processes; None: a free one of *machine*'s.
 
         Raises:
             EvaluationError: the network does not suit the benchmark, or the loss is no number.
@@ -130,17 +135,20 @@ class SourceTraining:
         if self.find_finished(shard_set) is None:
             self.locations.require_own(self.path)
         make_cache_folder(self.folder)
-        with locked(self.folder / ".lock") if ranks.is_first else nullcontext():
-            ranks.wait_for_all()  # the first process has waited until no other run trains this model
-            if self.find_finished(shard_set) is None:
-                self._train(shard_set, machine, ranks, say)
+        with locked(self.folder / ".lock") if own_rank()[0] == 0 else nullcontext():
+            # The first process has waited until no other run trains this model, and looks for all.
+            if told_by_first(self.find_finished(shard_set) is None):
+                self._train(shard_set, machine, say, device)
 
-    def _train(self, shard_set: ShardSet, machine: Machine, ranks: Ranks, say: Callable[[str], None]) -> None:
+    def _train(
+        self, shard_set: ShardSet, machine: Machine, say: Callable[[str], None], device: torch.device | None
+    ) -> None:
         settings, num_classes = self.settings, len(shard_set.manifest.classes)
         learnt, validating = self._split(shard_set)
         checkpoints = Checkpoints(folder=self.folder, fingerprint=self._fingerprint(shard_set))
         with ExitStack() as stack:
-            device = ranks.device or stack.enter_context(leased_device(machine.device, say))
+            device = device or stack.enter_context(leased_device(machine.device, say))
+            rank, num_ranks = own_rank()
             require_float64(device)
             images = TrainingInput(
                 shard_set=learnt,
@@ -149,8 +157,8 @@ class SourceTraining:
                 batch_size=settings.batch_size,
                 seed=settings.seed,
                 num_threads=machine.num_threads,
-                rank=ranks.rank,
-                num_ranks=ranks.num_ranks,
+                rank=rank,
+                num_ranks=num_ranks,
                 pin_memory=pins_memory(device),
                 loose=self._loose_files(learnt),
             )
@@ -162,7 +170,7 @@ class SourceTraining:
                 num_classes=num_classes,
                 steps_per_epoch=len(images.batch_sizes),
                 device=device,
-                num_ranks=ranks.num_ranks,
+                num_ranks=num_ranks,
             )
             course = Training(
                 learner,
@@ -170,11 +178,10 @@ class SourceTraining:
                 images=images,
                 validation=replace(images, shard_set=validating, settings=_IN_ORDER_OF_SHARDS) if validating else None,
                 device=device,
-                ranks=ranks,
                 checkpoints=checkpoints,
                 say=say,
             ).run()
-            if ranks.is_first:
+            if rank == 0:
                 self._save(network, learner.weights(), course, images, device)
                 checkpoints.remove()
 
@@ -215,8 +222,8 @@ class SourceTraining:
         kept = weights.get(self.settings.select, weights["last"])
         facts = SourceModelFacts(
             classes=images.shard_set.manifest.classes,
-            mean=_triple(network.mean),
-            std=_triple(network.std),
+            mean=tuple(network.mean.flatten().tolist()),
+            std=tuple(network.std.flatten().tolist()),
             run=self._training_run(network, kept, course, images, device),
         )
         write_source_model(self.path, kept, facts)
@@ -241,30 +248,28 @@ class SourceTraining:
             settings=settings.model_dump_json(),
             num_epochs=settings.epochs,
             augmentation=_augmentation(settings),
-            **{name: getattr(settings, name) for name in _OF_SETTINGS},
+            batch_size=settings.batch_size,
+            optimizer=settings.optimizer,
+            lr=settings.lr,
+            loader=settings.loader,
             **machine_facts(device),
             num_ranks=images.num_ranks,
             torch_version=torch.__version__,
             validated_on="held_out" if settings.held_out else "clean" if self.benchmark.has_clean else None,
-            **{name: getattr(course, name) for name in _OF_COURSE},
+            wall_s=course.wall_s,
+            time_to_first_batch_s=course.time_to_first_batch_s,
+            num_resumed=course.num_resumed,
             num_inodes=images.num_inodes,
         )
-
-
-_OF_SETTINGS = ("batch_size", "optimizer", "lr", "loader")
-_OF_COURSE = ("wall_s", "time_to_first_batch_s", "num_resumed")
-"""Fields of a record that are those of the run, the settings and the course, under the same names."""
 
 
 def _encoded(weights: Weights) -> bytes:
     """Return the content of the weight file, without the normalisation around the network, which is in the facts."""
     own = "network."
-    return encode_weights({name.removeprefix(own): value for name, value in weights.items() if name.startswith(own)})
-
-
-def _triple(channels: torch.Tensor) -> tuple[float, float, float]:
-    first, second, third = channels.flatten().tolist()
-    return first, second, third
+    encoded: bytes = save(
+        {name.removeprefix(own): value.contiguous() for name, value in weights.items() if name.startswith(own)}
+    )
+    return encoded
 
 
 def _augmentation(settings: TrainedModel) -> str:

@@ -27,7 +27,7 @@ few, data = test_source_model.few, test_source_model.data
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [
-        ({}, r"OfTwo .*\(2, 2\) .*\(2, 3, 32, 32\).*\(2, 10\)"),
+        ({}, r"OfTwo .*\(2, 2\) .*32x32.*\(2, 10\)"),
         ({"num_outputs": 1000}, r"OfTwo .*\(2, 1000\)"),
         ({"num_outputs": 10, "least_size": 64}, r"OfTwo .*\b64 .*\bimage_size\b"),
     ],
