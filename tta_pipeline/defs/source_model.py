@@ -52,7 +52,7 @@ def _asset(scope: CellScope, model: str) -> dg.AssetsDefinition:
         deps=[each.key("shard_manifest") for each in (train, *([clean] if validates_on_clean else []))],
         kinds={"pytorch"},
         code_version="1",
-        description=f"`{model}`: {_describe_network(settings.network.kind)}, trained for {settings.epochs} epochs on "
+        description=f"`{model}`: a network of kind {settings.network.kind}, trained for {settings.epochs} epochs on "
         "uncorrupted images only. Cancel the run to pause it: the next run continues from the last checkpoint.",
     )
     def asset(
@@ -142,7 +142,3 @@ def _report(run: "TrainingRun", training: "SourceTraining") -> PartitionReport:
         },
         data_version=run.weights_sha256,
     )
-
-
-def _describe_network(kind: str) -> str:
-    return "a small convolutional network with batch norm" if kind == "small" else f"a network of kind {kind}"
