@@ -1,51 +1,80 @@
-"""Files at http, https, s3, gs and hf URLs: checks of URLs, facts about files, listing folders, and reading ranges.
+"""Files at http, https, s3, gs, az and hf URLs: checks of URLs, facts about files, listings, and their bytes.
 
-A URL names a file without chain, pipe or shell, and contains no secret. The Hub's token and address come from HF_TOKEN
-and HF_ENDPOINT; for other keys see `server_requests`.
+A URL names a file without chain, pipe or shell, and contains no secret. Keys, profiles and endpoints come from the
+usual places: AWS_* variables and the profiles of ~/.aws, GOOGLE_* and AZURE_* variables, ~/.netrc, and HF_TOKEN and
+HF_ENDPOINT for the Hub.
 """
 
-import asyncio
 import json
 import os
 import re
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
-from itertools import islice
-from typing import Any, TypeVar
+import time
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from http.client import HTTPResponse
+from netrc import NetrcParseError, netrc
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from tta_pipeline.data.server_requests import (
-    FileFacts,
-    NoAnswerError,
-    WebAnswer,
-    ask_patiently,
-    gather_bounded,
-    open_file_system,
-    open_web_answer,
-    run_and_wait,
-)
 from tta_pipeline.errors import StreamError
 from tta_pipeline.util.braces import expand
+from tta_pipeline.util.daemon_threads import run_at_once
 
-REMOTE_SCHEMES = ("http", "https", "s3", "gs", "hf")
+if TYPE_CHECKING:
+    from obstore import GetResult, ObjectMeta
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Credential
+
+REMOTE_SCHEMES = ("http", "https", "s3", "gs", "az", "hf")
 _MAX_EXPANDED = 10_000
-_MOST_WHOLE_BYTES = 2**32
-"""Most bytes of a web server's answer that is read whole; the index of ten million samples has 1.5e9."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _REFUSED = re.compile(r"::|[\s|{}?#\\@$`<>\"]|[^\x21-\x7e]|/\.\.?(/|$)")
 _REFUSED_OF_HUB = re.compile(_REFUSED.pattern.replace("@", ""))  # hf://datasets/owner/name@revision
-_MOST_LISTING_BYTES = 2**26
 _MOST_LISTED = 100_000
-_PIECE_BYTES = 2**22
-_NUM_PIECES_AHEAD = 4
 _LINK = re.compile(r"""<a\s(?:[^>]*?\s)?href=["']([^"']+)""", re.IGNORECASE)
+_NUM_RETRIES = 4
+_FIRST_PAUSE_S = 0.2
+"""Pause before the second attempt; it doubles with each further one."""
+_SILENCE_S = 30.0
+"""Seconds without a byte after which a connection counts as dropped."""
+_NUM_AT_ONCE = 16
+_AGENT = "tta-pipeline"
+_OTHER_RANGE = re.compile(r"RangeNotSupported|UnexpectedRange|status code: 416")
+_REASONS = (
+    (re.compile(r"TimedOut|kind: Timeout"), "no answer in time"),
+    (re.compile(r"kind: Connect"), "no connection"),
+    (re.compile(r"kind: (Interrupted|Decode)"), "an answer that breaks off"),
+)
+"""What an error of obstore means. Its text is not repeated, since it may contain headers and signed URLs."""
 
-Result = TypeVar("Result")
+
+_owner: dict[str, int] = {}
+"""The process whose threads serve the network, which a forked process has not; there, a request would wait for ever."""
 
 
 class NoSuchFileError(StreamError):
     """A server says that it has no such file."""
+
+
+class NoAnswerError(StreamError):
+    """A server does not give the expected answer, or none."""
+
+
+class OtherRangeError(NoAnswerError):
+    """A server gives other bytes of a file than those that were asked for, such as the whole file."""
+
+
+class FileFacts(NamedTuple):
+    """A server's facts about a file; if one of them changes, the file has changed."""
+
+    size_bytes: int
+    """Size of the whole file."""
+    tag: str
+    """The ETag or, without it, the time of the last change; empty if the server gives neither."""
 
 
 def scheme_of(location: str) -> str:
@@ -97,204 +126,278 @@ def expand_braces(location: str) -> tuple[str, ...]:
     return found
 
 
-async def read_range(url: str, start: int, end: int, *, facts: FileFacts | None = None) -> bytes:
-    """Return the bytes of the file at *url* from *start* to *end*; retry a few times after temporary failures.
+def fetch_file_facts(urls: Sequence[str]) -> list[FileFacts]:
+    """Return the servers' facts about the files at *urls*.
 
-    Args:
-        url: Address of the file.
-        start: First byte.
-        end: End of the range, exclusive.
-        facts: Facts that the file must have; None: they are not compared.
+    Raises:
+        NoSuchFileError: a server has no such file.
+        StreamError: a server does not say how large the file is.
     """
-
-    async def ask() -> tuple[bytes, FileFacts]:
-        data, first, found = await _read_once(url, start, end)
-        if len(data) != end - start:
-            raise NoAnswerError(f"{len(data)} bytes")
-        if first not in (start, None):
-            raise NoAnswerError(f"bytes from byte {first} on")
-        return data, found
-
-    data, found = await _ask(url, ask, expected=f"{end - start} bytes from byte {start} on")
-    if facts is not None:
-        require_same_file(url, found, facts)
-    return data
+    return run_at_once(_fetch_facts, urls, num_threads=_NUM_AT_ONCE)
 
 
-async def read_whole(url: str) -> bytes:
-    """Return the content of the file at *url*; retry a few times after temporary failures.
+def read_whole(url: str) -> bytes:
+    """Return the content of the file at *url*.
 
     Raises:
         NoSuchFileError: the server has no such file.
         StreamError: the file cannot be read.
     """
 
-    async def ask() -> bytes:
-        if _is_bucket(url):
-            return await _read_object(url, 0, None)
-        async with _open_web_answer(url) as answer:
-            return await answer.read(_MOST_WHOLE_BYTES)
+    def read(url: str) -> bytes:
+        with naming_faults(url, "a file"):
+            return bytes(request_from(url, 0).bytes())
 
-    return await _ask(url, ask, expected="a file")
-
-
-async def read_in_pieces(
-    read: Callable[[int, int], Coroutine[Any, Any, bytes]], size_bytes: int, take: Callable[[bytes], object]
-) -> None:
-    """Read a file in pieces, several at once, and give them to *take*, in order, in a thread.
-
-    Args:
-        read: Returns the bytes from a start to an end.
-        size_bytes: Size of the file.
-        take: Writes a piece, or hashes it; meanwhile the next pieces are read.
-
-    Raises:
-        Exception: *read* or *take* raised it.
-    """
-    starts = iter(range(0, size_bytes, _PIECE_BYTES))
-    reading: deque[asyncio.Task[bytes]] = deque()
-
-    def read_ahead(num_pieces: int) -> None:
-        for start in islice(starts, num_pieces):
-            reading.append(group.create_task(read(start, min(start + _PIECE_BYTES, size_bytes))))
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            read_ahead(_NUM_PIECES_AHEAD)
-            while reading:
-                await asyncio.to_thread(take, await reading.popleft())
-                read_ahead(1)
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
+    (data,) = run_at_once(read, [url], num_threads=1)
+    return data
 
 
-def fetch_file_facts(urls: Sequence[str]) -> list[FileFacts]:
-    """Return the servers' facts about the files at *urls*; for web URLs, from requests for the first byte."""
-    return run_and_wait(gather_bounded([_fetch_facts(url) for url in urls]))
+def read_beginning(url: str, size_bytes: int, facts: FileFacts) -> bytes:
+    """Return the first *size_bytes* of the file at *url*, which must have these *facts*."""
+    with naming_faults(url, f"{size_bytes} bytes"):
+        answer = request_from(url, 0)
+        require_same_file(url, facts_of(answer.meta), facts)
+        data = bytearray()
+        for piece in answer.stream(min_chunk_size=2**18):
+            data += piece
+            if len(data) >= size_bytes:
+                break
+        return bytes(data[:size_bytes])
 
 
-async def _fetch_facts(url: str) -> FileFacts:
-    if _is_bucket(url):
-        return await _ask(url, lambda: _object_facts(url), expected="an object")
-
-    async def ask() -> FileFacts:
-        async with _open_web_answer(url, 0, 1) as answer:
-            if not answer.is_range or answer.facts.size_bytes < 0:
-                raise NoAnswerError(f"{answer.length} bytes instead of a range")
-            await answer.read(1)  # the connection is then free for the next request
-            return answer.facts
-
-    return await _ask(url, ask, expected="a range")
-
-
-async def list_folder(url: str) -> tuple[str, ...]:
+def list_folder(url: str) -> tuple[str, ...]:
     """Return the names of the files in the folder at *url*: of a bucket or the Hub, or the links of a web page."""
-    below = unquote(_path_of(url))
-
-    async def names() -> Sequence[str]:
+    with naming_faults(url, "a folder that can be listed"):
         if _is_bucket(url):
-            listed = await _bucket(url)._ls(f"{url}/", detail=False)  # noqa: SLF001 - so fsspec names coroutines
-            return [str(name) for name in listed]
-        if urlsplit(url).scheme == "hf":
-            return await _list_hub(url)
-        async with _open_web_answer(f"{url}/") as answer:
-            data = await answer.read(_MOST_LISTING_BYTES)
-        links = (urljoin(f"{url}/", link) for link in _LINK.findall(data.decode("utf-8", "ignore")))
-        return [path for path in map(_path_of, links) if unquote(path.rstrip("/")).startswith(f"{below}/")]
+            import obstore
 
-    found = await _ask(url, names, expected="a folder that can be listed")
-    return tuple(sorted({unquote(name).rstrip("/").rpartition("/")[2] for name in found}))
+            store, path = _open_store(url)
+            names = [found["path"] for found in obstore.list_with_delimiter(store, f"{path}/")["objects"]]
+        elif urlsplit(url).scheme == "hf":
+            names = _list_hub(url)
+        else:
+            below = unquote(urlsplit(url).path)
+            with _open_page(f"{_quote_path(url)}/", _authorization(url)) as page:
+                text = page.read().decode("utf-8", "ignore")
+            links = (unquote(urlsplit(urljoin(f"{url}/", link)).path) for link in _LINK.findall(text))
+            names = [path for path in links if path.rstrip("/").startswith(f"{below}/")]
+    return tuple(sorted({name.rstrip("/").rpartition("/")[2] for name in names}))
 
 
 def require_same_file(url: str, found: FileFacts, expected: FileFacts) -> None:
     """Refuse a file whose size or tag has changed; a tag that is missing on one side is not compared."""
     if problem := describe_change(found, expected):
-        raise StreamError(f"{url}: {problem}: the file has changed on the server: materialize tar_shards again")
+        raise StreamError(
+            f"{url}: {problem}: the file has changed on the server: start again; for shards, materialize tar_shards"
+        )
 
 
 def describe_change(found: FileFacts, expected: FileFacts) -> str:
     """Return how *found* differs from *expected* in words; empty if they agree."""
-    if found.size_bytes >= 0 and found.size_bytes != expected.size_bytes:
+    if found.size_bytes != expected.size_bytes:
         return f"found {found.size_bytes} bytes; expected {expected.size_bytes}"
     if found.tag and expected.tag and found.tag != expected.tag:
         return f"found the tag {found.tag}; expected {expected.tag}"
     return ""
 
 
-async def _ask(url: str, ask: Callable[[], Awaitable[Result]], *, expected: str) -> Result:
+def request_from(url: str, start: int) -> "GetResult":
+    """Return the server's answer with the bytes of the file at *url* from *start* on, none of which is read yet.
+
+    Raises:
+        FileNotFoundError, obstore.exceptions.BaseError: the server refuses or does not answer, after some attempts.
+    """
+    import obstore
+
+    return obstore.get(*_open_store(url), options={"range": {"offset": start}} if start else {})
+
+
+def facts_of(meta: "ObjectMeta") -> FileFacts:
+    """Return the facts in *meta*."""
+    changed = meta["last_modified"]
+    is_stated = changed > datetime.fromtimestamp(0, UTC)
+    return FileFacts(meta["size"], meta["e_tag"] or (changed.isoformat() if is_stated else ""))
+
+
+@contextmanager
+def naming_faults(url: str, expected: str) -> Iterator[None]:
+    """Turn an error of a server into one that says what was found at *url*."""
+    from obstore.exceptions import BaseError
+
     try:
-        return await ask_patiently(ask)
-    except NoAnswerError as error:
-        if error.is_missing:
+        yield
+    except (FileNotFoundError, HTTPError, URLError, BaseError) as error:
+        if isinstance(error, FileNotFoundError) or getattr(error, "code", None) == 404:
             raise NoSuchFileError(
-                f"{url}: found FileNotFoundError; expected {expected}: check the address, and the rights to read it"
+                f"{url}: found no such file; expected {expected}: check the address, and the rights to read it"
             ) from None
-        raise StreamError(
-            f"{url}: found {error}; expected {expected}: check the address, the rights to read it, and whether the "
-            "server serves ranges"
+        kind = OtherRangeError if _OTHER_RANGE.search(str(error)) else NoAnswerError
+        raise kind(
+            f"{url}: found {_reason(error)}; expected {expected}: check the address, and the rights to read it"
         ) from None
 
 
-async def _read_once(url: str, start: int, end: int) -> tuple[bytes, int | None, FileFacts]:
-    """Return the bytes from *start* to *end*, the first byte that the server says it sent, and its facts."""
+def _reason(error: Exception) -> str:
+    """Say what *error* means."""
+    if isinstance(error, HTTPError):
+        return f"status {error.code}"
+    text = str(error)
+    if status := re.search(r"status code: (\d{3})", text):
+        return f"status {status[1]}"
+    return next((reason for sign, reason in _REASONS if sign.search(text)), type(error).__name__)
+
+
+def _fetch_facts(url: str) -> FileFacts:
+    import obstore
+
+    with naming_faults(url, "a file"):
+        return facts_of(obstore.head(*_open_store(url)))
+
+
+def _open_store(url: str) -> "tuple[ObjectStore, str]":
+    """Return the store that has the file at *url*, and the path of the file in it."""
+    if _owner.setdefault("pid", os.getpid()) != os.getpid():
+        raise StreamError(
+            f"{url}: found a process that was forked from one that has asked a server; expected another start method: "
+            "multiprocessing_context='forkserver', or open the shards before the workers start"
+        )
+    parts = urlsplit(url)
     if _is_bucket(url):
-        return await _read_object(url, start, end), start, FileFacts(-1, "")
-    async with _open_web_answer(url, start, end) as answer:
-        return await answer.read(end - start), answer.start, answer.facts
+        return _bucket(parts.scheme, parts.netloc), parts.path.lstrip("/")
+    address, secret = _web_address(url), _authorization(url)
+    if secret:  # it must not follow a redirect to another server
+        with _open_page(address, {**secret, "Range": "bytes=0-0"}) as page:
+            final = page.url
+        return _web_server(final, None if urlsplit(final)[:2] != urlsplit(address)[:2] else secret["Authorization"]), ""
+    parts = urlsplit(address)
+    return _web_server(f"{parts.scheme}://{parts.netloc}"), unquote(parts.path).lstrip("/")
 
 
-def _open_web_answer(url: str, start: int = 0, end: int | None = None) -> AbstractAsyncContextManager[WebAnswer]:
-    """Ask a web server or the Hub for the file at *url*, or its bytes from *start* to *end*."""
-    headers = {} if end is None else {"Range": f"bytes={start}-{end - 1}"}
+@cache
+def _web_server(address: str, authorization: str | None = None) -> "ObjectStore":
+    from obstore.store import HTTPStore
+
+    options = _client_options()
+    if authorization:
+        options["default_headers"] = {"Authorization": authorization}
+    return HTTPStore(address, client_options=options, retry_config=_patience())
+
+
+@cache
+def _bucket(scheme: str, name: str) -> "ObjectStore":
+    from obstore.store import S3Store, from_url
+
+    if scheme == "s3":
+        return S3Store(name, client_options=_client_options(), retry_config=_patience(), **_find_aws())
+    return from_url(f"{scheme}://{name}", client_options=_client_options(), retry_config=_patience())
+
+
+def _find_aws() -> dict[str, Any]:
+    """Return the endpoint, region and keys that botocore finds, as in ~/.aws; without it, obstore looks for AWS_*."""
+    try:
+        from botocore.session import Session
+    except ImportError:
+        return {}
+    session = Session()
+    region = session.get_config_variable("region")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    endpoint = endpoint or session.get_scoped_config().get("endpoint_url")
+    found = {name: value for name, value in {"region": region, "endpoint": endpoint}.items() if value}
+    credentials = session.get_credentials()
+    if credentials is None:  # a public bucket
+        return {**found, "skip_signature": True}
+
+    def keys() -> "S3Credential":
+        """Return the present keys; botocore renews those that expire."""
+        now = credentials.get_frozen_credentials()
+        return {
+            "access_key_id": now.access_key,
+            "secret_access_key": now.secret_key,
+            "token": now.token,
+            "expires_at": datetime.now(UTC) + timedelta(minutes=10),
+        }
+
+    return {**found, "credential_provider": keys}
+
+
+def _client_options() -> "ClientConfig":
+    return {
+        "allow_http": True,
+        "connect_timeout": timedelta(seconds=10),
+        "read_timeout": timedelta(seconds=_SILENCE_S),
+        "timeout": timedelta(days=1),  # of a whole shard
+        "user_agent": _AGENT,
+    }
+
+
+def _patience() -> "RetryConfig":
+    pause = timedelta(seconds=_FIRST_PAUSE_S)
+    return {
+        "max_retries": _NUM_RETRIES,
+        "backoff": {"init_backoff": pause, "max_backoff": 8 * pause, "base": 2},
+        "retry_timeout": timedelta(days=1),
+    }
+
+
+class _Redirects(HTTPRedirectHandler):
+    """Follows redirects; a secret stays with the server that it is for."""
+
+    def redirect_request(self, req: Request, *others: Any) -> Request | None:
+        following = super().redirect_request(req, *others)
+        if following is not None and urlsplit(following.full_url)[:2] != urlsplit(req.full_url)[:2]:
+            following.remove_header("Authorization")
+        return following
+
+
+def _open_page(address: str, headers: dict[str, str]) -> HTTPResponse:
+    """Ask a web server for *address*, whose answer need not state its length as obstore needs it."""
+    request = Request(address, headers={"User-Agent": _AGENT, **headers})  # noqa: S310 - http or https, see `validate_url`
+    for attempt in range(_NUM_RETRIES):
+        try:
+            return cast(HTTPResponse, build_opener(_Redirects).open(request, timeout=_SILENCE_S))
+        except URLError as error:
+            if isinstance(error, HTTPError) and error.code < 500:
+                raise
+            time.sleep(_FIRST_PAUSE_S * 2**attempt)
+    return cast(HTTPResponse, build_opener(_Redirects).open(request, timeout=_SILENCE_S))
+
+
+def _authorization(url: str) -> dict[str, str]:
+    """Return the header with the Hub's token, or the name and password that ~/.netrc has for the server."""
     if urlsplit(url).scheme == "hf":
-        return open_web_answer(_hub_address(url), headers | _hub_headers())
-    return open_web_answer(_quote_path(url), headers)
+        token = os.environ.get("HF_TOKEN")
+        return {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        found = netrc(os.environ.get("NETRC")).authenticators(urlsplit(url).hostname or "")
+    except FileNotFoundError:
+        return {}
+    except NetrcParseError as error:
+        raise StreamError(f"{url}: found {error}; expected a ~/.netrc that can be read: correct it") from None
+    if found is None:
+        return {}
+    return {"Authorization": f"Basic {b64encode(f'{found[0]}:{found[2]}'.encode()).decode()}"}
 
 
-async def _list_hub(url: str) -> list[str]:
+def _list_hub(url: str) -> list[str]:
     """Return the paths of the files in a folder of the Hub, which lists a thousand on a page."""
-    address, paths = _hub_address(url, listing=True), list[str]()
-    while address and len(paths) < _MOST_LISTED:
-        async with open_web_answer(address, _hub_headers()) as answer:
-            data, following = await answer.read(_MOST_LISTING_BYTES), answer.next_page
+    address, names = _hub_address(url, listing=True), list[str]()
+    while address and len(names) < _MOST_LISTED:
+        with _open_page(address, _authorization(url)) as page:
+            names += [entry["path"] for entry in json.load(page) if entry["type"] == "file"]
+            link = re.search(r'<([^>]+)>;\s*rel="next"', page.headers.get("Link", ""))
+        following = urljoin(address, link[1]) if link else ""
         if following and urlsplit(following)[:2] != urlsplit(address)[:2]:  # it would get the token
             raise StreamError(f"{url}: found the next page at {following}; expected it at the same server")
-        paths += [entry["path"] for entry in json.loads(data) if entry["type"] == "file"]
         address = following
-    return paths
+    return names
 
 
 def _is_bucket(url: str) -> bool:
-    return urlsplit(url).scheme in ("s3", "gs")
+    return urlsplit(url).scheme in ("s3", "gs", "az")
 
 
-def _bucket(url: str) -> Any:
-    return open_file_system(urlsplit(url).scheme)
-
-
-async def _read_object(url: str, start: int, end: int | None) -> bytes:
-    """Return the bytes of an object from *start* to *end*, or to its end; fewer if it ends earlier."""
-    try:
-        data: bytes = await _bucket(url)._cat_file(url, start=start, end=end)  # noqa: SLF001 - so fsspec names coroutines
-    except (FileNotFoundError, PermissionError):
-        raise
-    except OSError:  # an empty object has no range, and each library says so in another way
-        if start or (await _object_facts(url)).size_bytes:
-            raise
-        return b""
-    return data
-
-
-async def _object_facts(url: str) -> FileFacts:
-    bucket = _bucket(url)
-    bucket.invalidate_cache()
-    info = await bucket._info(url)  # noqa: SLF001 - so fsspec names coroutines
-    tag = next((str(info[name]) for name in ("ETag", "etag", "md5Hash", "LastModified") if info.get(name)), "")
-    return FileFacts(int(info["size"]), tag)
-
-
-def _path_of(url: str) -> str:
-    return urlsplit(url).path
+def _web_address(url: str) -> str:
+    return _hub_address(url) if urlsplit(url).scheme == "hf" else _quote_path(url)
 
 
 def _quote_path(url: str) -> str:
@@ -315,8 +418,3 @@ def _hub_address(url: str, *, listing: bool = False) -> str:
     if listing:
         return f"{endpoint}/api/{kind or 'models/'}{repository}/tree/{revision or 'main'}/{path}"
     return f"{endpoint}/{kind}{repository}/resolve/{revision or 'main'}/{path}"
-
-
-def _hub_headers() -> dict[str, str]:
-    token = os.environ.get("HF_TOKEN")
-    return {"Authorization": f"Bearer {token}"} if token else {}

@@ -21,8 +21,8 @@ from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.run_stream import Workshop, run_stream
 from tta_pipeline.evaluation.segments_ahead import SegmentsAhead
 from tta_pipeline.evaluation.standing import Standing, standings
+from tta_pipeline.loading.copied_shards import ShardCache
 from tta_pipeline.loading.decoded_cache import DecodedCache
-from tta_pipeline.loading.remote_blocks import BlockCache
 from tta_pipeline.loading.staging import Stage
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.models.own_transforms import find_other_transforms
@@ -295,15 +295,15 @@ def _make_evaluator(inputs: Inputs, stack: ExitStack, tell: Callable[[str], None
     machine, experiment = inputs.machine, inputs.experiment
     for other in find_other_transforms(experiment.benchmark, [experiment.spec.model]):
         tell(str(other))
-    blocks = BlockCache(root=_stage_root(machine), limit_bytes=machine.remote_limit_bytes)
-    decoded = DecodedCache(folder=Path(machine.decoded_folder), limit_bytes=machine.decoded_limit_bytes, cache=blocks)
+    copies = ShardCache(root=_stage_root(machine), limit_bytes=machine.remote_limit_bytes)
+    decoded = DecodedCache(folder=Path(machine.decoded_folder), limit_bytes=machine.decoded_limit_bytes, cache=copies)
     return Evaluator(
         experiment=experiment.resolved.experiment,
         model=inputs.model,
         image_size=inputs.image_size,
         device=stack.enter_context(leased_device(machine.device, tell, num_streams=machine.streams_per_device)),
         num_threads=machine.num_threads,
-        open_pixels=decoded.open_pixels if machine.decoded_folder else partial(StoredPixels, cache=blocks),
+        open_pixels=decoded.open_pixels if machine.decoded_folder else partial(StoredPixels, cache=copies),
         kept_in=decoded if machine.decoded_folder else None,
         source=inputs.source,
         known_clean=inputs.known_clean,

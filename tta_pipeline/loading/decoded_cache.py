@@ -29,8 +29,8 @@ import numpy.typing as npt
 from xxhash import xxh3_64_digest
 
 from tta_pipeline.domain.ordering import Indices
+from tta_pipeline.loading.copied_shards import DEFAULT_CACHE, ShardCache
 from tta_pipeline.loading.local_cache import Draft, LocalCache
-from tta_pipeline.loading.remote_blocks import DEFAULT_CACHE, BlockCache
 from tta_pipeline.loading.stored_pixels import Pixels, StoredPixels
 from tta_pipeline.shards.checksums import CHECKSUM_BYTES, Digests
 from tta_pipeline.shards.shard_set import ShardSet
@@ -49,8 +49,8 @@ class DecodedCache:
 
     folder: Path
     limit_bytes: int
-    cache: BlockCache = DEFAULT_CACHE
-    """Cache of the blocks of shards at URLs, used while the shards are decoded."""
+    cache: ShardCache = DEFAULT_CACHE
+    """Cache of the copies of shards at URLs, used while the shards are decoded."""
 
     @property
     def own_folder(self) -> Path:

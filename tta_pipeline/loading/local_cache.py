@@ -13,7 +13,8 @@ Nothing here is trusted, since a disk may damage what it keeps. Each kind of ent
     staged shards    `loading.staging`              their manifest, and the checksum of each sample
     decoded cells    `loading.decoded_cache`        a checksum of each sample; these are sealed
     features         `evaluation.feature_cache`     sealed as a whole
-    remote blocks    `loading.remote_blocks`        the checksum of each sample that is read from them
+    remote shards    `loading.copied_shards`        the checksum of each sample that is read from them; the copy of a
+                                                    killed process is gone on with
 """
 
 import errno
@@ -36,10 +37,10 @@ from tta_pipeline.util.locks import is_still, locked
 _ENTRY = r"[0-9a-f]{64}(?:-[0-9a-f]+)*(?:\.[a-z]+)?"
 _NAME = re.compile(_ENTRY)
 _UNFINISHED = re.compile(rf"unfinished-([0-9]+)-({_ENTRY})")
+RESUMED = ".tar"
+"""Ending of the files whose making another process can go on with."""
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """What some network file systems answer, which cannot lock."""
-_MARKED_FOR_S = 60.0
-"""Seconds for which a short read need not mark an entry as used again."""
 
 
 class _Found(NamedTuple):
@@ -112,29 +113,6 @@ class LocalCache:
             stack.enter_context(holding.pop_all())
             return descriptor
 
-    def read(self, name: str, size_bytes: int, *, start: int, end: int) -> bytes | None:
-        """Return the bytes from *start* to *end* of a file of *size_bytes*; None if it is missing.
-
-        A file of another size is damaged, and removed. There is no lease, since a file that is removed while it is
-        open can be read to its end.
-        """
-        try:
-            descriptor = os.open(self.folder / name, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            status = os.fstat(descriptor)
-            if status.st_size != size_bytes:
-                self.discard(name)
-                return None
-            if time.time() - status.st_mtime > _MARKED_FOR_S:
-                os.utime(descriptor)
-            return os.pread(descriptor, end - start, start)
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
-
     def read_sealed(self, name: str) -> bytes | None:
         """Return the data of the file *name*, which `util.files.seal` bound to its name; None if it is missing.
 
@@ -148,14 +126,14 @@ class LocalCache:
                 return data
         return None
 
-    def write(self, name: str, data: bytes, *, makes_room: bool = True) -> bool:
+    def write(self, name: str, data: bytes) -> bool:
         """Write the file *name*; return whether this call did so (see `begin`).
 
         Raises:
             OSError: the folder or the file cannot be written.
         """
         with ExitStack() as stack:
-            draft = self.begin(name, len(data), stack, makes_room=makes_room)
+            draft = self.begin(name, len(data), stack)
             if draft is None:
                 return False
             with os.fdopen(draft.descriptor, "wb", closefd=False) as file:
@@ -171,9 +149,11 @@ class LocalCache:
         *,
         is_folder: bool = False,
         waits: bool = False,
-        makes_room: bool = True,
+        resumes: bool = False,
     ) -> Draft | None:
-        """Make room for an entry of *size_bytes* and begin to make it; when *stack* closes, an unfinished one goes.
+        """Make room for an entry of *size_bytes* and begin to make it.
+
+        When *stack* closes, an unfinished entry goes, unless it *resumes*.
 
         Args:
             name: Name of the entry.
@@ -181,7 +161,8 @@ class LocalCache:
             stack: Holds the lease of the draft.
             is_folder: Whether it is a folder.
             waits: Whether to wait for another process that makes it, and make it only if that one fails.
-            makes_room: False if the caller has made room before.
+            resumes: Whether to go on with a file that another process began; one that is never finished makes room as
+                entries do.
 
         Returns:
             None if there is no room, if the entry is there already, or if another process makes it.
@@ -189,19 +170,26 @@ class LocalCache:
         Raises:
             OSError: the folder cannot be written.
         """
-        path = self.folder / f"unfinished-{size_bytes}-{name}"
+        path = self.unfinished(name, size_bytes)
         while True:
             with self.alone():
                 if self.has(name):
                     return None
-                if self._remove_unused(path):
-                    if makes_room and not self._make_room(size_bytes):
-                        return None
-                    descriptor = _open_draft(path, stack, is_folder=is_folder)
-                    return Draft(cache=self, name=name, path=path, descriptor=descriptor)
+                if (resumes and path.exists()) or self._remove_unused(path):
+                    with ExitStack() as making:
+                        descriptor = _open_draft(path, making, is_folder=is_folder, resumes=resumes)
+                        if descriptor is not None:
+                            if not self._make_room(size_bytes, besides=path):
+                                return None
+                            stack.enter_context(making.pop_all())
+                            return Draft(cache=self, name=name, path=path, descriptor=descriptor)
             if not waits:
                 return None
             _wait_for_lock(path)
+
+    def unfinished(self, name: str, size_bytes: int) -> Path:
+        """Return the path of the entry *name* of *size_bytes* while it is being made."""
+        return self.folder / f"unfinished-{size_bytes}-{name}"
 
     def has(self, name: str) -> bool:
         """Return whether there is an entry *name*."""
@@ -219,17 +207,6 @@ class LocalCache:
                 self._remove_unused(path)
             else:
                 path.unlink(missing_ok=True)
-
-    def make_room(self, size_bytes: int) -> bool:
-        """Remove the entries that were used longest ago until *size_bytes* fit; return whether they fit.
-
-        Entries in use stay; what a killed process was making goes. A full disk gives less room than the limit.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
-        with self.alone():
-            return self._make_room(size_bytes)
 
     def find_unreferenced(self, is_referenced: Callable[[str], bool]) -> Iterator[Path]:
         """Yield the entries whose names are not referenced, and what killed processes were making."""
@@ -270,15 +247,20 @@ class LocalCache:
                     raise
             yield
 
-    def _make_room(self, size_bytes: int) -> bool:
-        """Make room as `make_room` does; the caller holds the lock."""
+    def _make_room(self, size_bytes: int, *, besides: Path) -> bool:
+        """Remove the entries that were used longest ago until *size_bytes* fit *besides*; return whether they fit.
+
+        Entries in use stay; what a killed process was making goes, unless it can be gone on with. A full disk gives
+        less room than the limit. The caller holds the lock.
+        """
         total_bytes, entries = size_bytes, []
         for found in self._find():
-            if found.is_unfinished and self._remove_unused(found.path):
+            if found.path == besides:
+                continue
+            if found.is_unfinished and found.path.suffix != RESUMED and self._remove_unused(found.path):
                 continue
             total_bytes += found.size_bytes
-            if not found.is_unfinished:
-                entries.append(found)
+            entries.append(found)
         room_bytes = self._room_bytes(sum(entry.size_bytes for entry in entries))
         if size_bytes > room_bytes:
             return False
@@ -329,16 +311,18 @@ class LocalCache:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _open_draft(path: Path, stack: ExitStack, *, is_folder: bool) -> int:
-    """Make the file or folder *path* and return its descriptor, locked; when *stack* closes, an unfinished one goes."""
+def _open_draft(path: Path, stack: ExitStack, *, is_folder: bool, resumes: bool) -> int | None:
+    """Make the file or folder *path* and return its descriptor, locked; None if another process has it.
+
+    When *stack* closes, an unfinished one goes, unless it *resumes*.
+    """
     if is_folder:
         path.mkdir(mode=0o700)
-    flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
+    flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
     stack.callback(os.close, descriptor)
-    stack.callback(_remove_draft, path, descriptor)
-    _lock(descriptor, fcntl.LOCK_EX)
-    return descriptor
+    stack.callback(_remove_draft, path, descriptor, keeps_begun=resumes)
+    return descriptor if _try_lock(descriptor, is_free_without=not os.fstat(descriptor).st_size) else None
 
 
 def _lock(descriptor: int, how: int) -> None:
@@ -385,9 +369,9 @@ def _wait_for_lock(path: Path) -> None:
             os.close(descriptor)
 
 
-def _remove_draft(path: Path, descriptor: int) -> None:
+def _remove_draft(path: Path, descriptor: int, *, keeps_begun: bool) -> None:
     """Remove a draft that has not been published; what has its name by now may be another process's."""
-    if is_still(path, descriptor):
+    if is_still(path, descriptor) and not (keeps_begun and os.fstat(descriptor).st_size):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:

@@ -7,7 +7,7 @@ from typing import BinaryIO, Protocol
 
 from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
-from tta_pipeline.loading.remote_blocks import BlockCache, RemoteBlocks
+from tta_pipeline.loading.copied_shards import CopiedShards, ShardCache
 from tta_pipeline.shards.shard_set import ShardSet
 
 
@@ -22,8 +22,8 @@ class ShardBytes(Protocol):
         """Announce that the samples at *indices*, shape (M,), will be read in about this order."""
         ...
 
-    def read(self, shard: int, start: int, end: int) -> bytes:
-        """Return the bytes from *start* to *end*; fewer if the shard ends earlier."""
+    def read(self, shard: int, start: int, end: int, *, num_samples: int) -> bytes:
+        """Return the bytes from *start* to *end*, which *num_samples* samples have; fewer if the shard ends earlier."""
         ...
 
     def read_anew(self, shard: int, start: int, end: int) -> bytes:
@@ -39,9 +39,9 @@ class ShardBytes(Protocol):
         ...
 
 
-def open_shard_bytes(shard_set: ShardSet, cache: BlockCache) -> ShardBytes:
-    """Return the reader of the bytes of *shard_set*; *cache* keeps the blocks of shards at URLs."""
-    return LocalShards(shard_set) if shard_set.remote is None else RemoteBlocks(shard_set, shard_set.remote, cache)
+def open_shard_bytes(shard_set: ShardSet, cache: ShardCache) -> ShardBytes:
+    """Return the reader of the bytes of *shard_set*; *cache* keeps copies of shards at URLs."""
+    return LocalShards(shard_set) if shard_set.remote is None else CopiedShards(shard_set, shard_set.remote, cache)
 
 
 class LocalShards:
@@ -61,15 +61,18 @@ class LocalShards:
     def expect(self, indices: Indices) -> None:
         """Do nothing: the kernel reads ahead."""
 
-    def read(self, shard: int, start: int, end: int) -> bytes:
+    def read(self, shard: int, start: int, end: int, *, num_samples: int) -> bytes:
         """Return the bytes from *start* to *end*; fewer if the shard ends earlier.
 
         Raises:
             OSError: the bytes cannot be read.
         """
-        return os.pread(self._descriptors[shard], end - start, start)
+        del num_samples
+        return self.read_anew(shard, start, end)
 
-    read_anew = read
+    def read_anew(self, shard: int, start: int, end: int) -> bytes:
+        """Return the same bytes from the shard's origin, which is where they were read."""
+        return os.pread(self._descriptors[shard], end - start, start)
 
     def changed(self) -> Iterator[int]:
         """Yield the shards that were written to since they were opened."""

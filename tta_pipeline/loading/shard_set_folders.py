@@ -1,23 +1,21 @@
-"""Folders, and http, https, s3, gs, hf or file URLs, from which shard sets are copied."""
+"""Folders, and http, https, s3, gs, az, hf or file URLs, from which shard sets are copied."""
 
-import asyncio
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from urllib.parse import unquote
 
-from tta_pipeline.data.remote_files import (
-    REMOTE_SCHEMES,
-    read_range,
-    read_whole,
-    scheme_of,
-    validate_url,
-)
-from tta_pipeline.data.server_requests import run_and_wait
+from tta_pipeline.data.copied_file import copy_file
+from tta_pipeline.data.remote_files import REMOTE_SCHEMES, FileFacts, read_whole, scheme_of, validate_url
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.shards.manifest import MANIFEST_FILE, parse_record, read_record
-from tta_pipeline.shards.set_facts import Manifest
+from tta_pipeline.shards.set_facts import Manifest, ShardFacts
 
 SCHEMES = (*REMOTE_SCHEMES, "file")
+_PIECE_BYTES = 2**22
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,35 +35,43 @@ class LocalFolder:
         """
         return read_record(self.path / MANIFEST_FILE, Manifest)
 
-    async def read(self, name: str, start: int, end: int) -> bytes:
-        """Return the bytes of a file from *start* to *end*.
+    def read_whole(self, name: str) -> bytes:
+        """Return the content of a file.
 
         Raises:
-            StreamError: some of the bytes are missing.
+            StreamError: it cannot be read.
         """
-        return await asyncio.to_thread(self._read, name, start, end)
+        with self._naming(name):
+            return (self.path / name).read_bytes()
 
-    async def read_whole(self, name: str) -> bytes:
-        """Return the content of a file."""
-        return await asyncio.to_thread(self._read, name, 0, None)
+    def copy(self, shard: ShardFacts, out: FileIO) -> str:
+        """Copy a shard to the empty file *out*, and return its sha256.
 
-    def _read(self, name: str, start: int, end: int | None) -> bytes:
+        Raises:
+            StreamError: it cannot be read, or has another size.
+        """
+        digest = hashlib.sha256()
+        with self._naming(shard.name), (self.path / shard.name).open("rb", buffering=0) as file:
+            while data := file.read(_PIECE_BYTES):
+                digest.update(data)
+                out.write(data)
+        if out.tell() != shard.shard_bytes:
+            raise StreamError(
+                f"{self.path / shard.name}: found {out.tell()} bytes; expected {shard.shard_bytes}, as in the manifest: "
+                "verify the shard set"
+            )
+        return digest.hexdigest()
+
+    @contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
         try:
-            if end is None:
-                return (self.path / name).read_bytes()
-            with (self.path / name).open("rb") as file:
-                file.seek(start)
-                data = file.read(end - start)
+            yield
         except OSError as error:
+            if error.filename is None:  # the copy cannot be written
+                raise
             raise StreamError(
                 f"{self.path / name} cannot be read ({error.strerror}); expected a file of the shard set: verify it"
             ) from error
-        if len(data) != end - start:
-            raise StreamError(
-                f"{self.path / name}: found the end of the file at byte {start + len(data)}; expected more, as in the "
-                "manifest: verify the shard set"
-            )
-        return data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,23 +90,27 @@ class RemoteFolder:
             StreamError: the manifest cannot be fetched, or is damaged.
         """
         url = f"{self.url}/{MANIFEST_FILE}"
-        data = run_and_wait(read_whole(url))
+        data = read_whole(url)
         try:
             return parse_record(data, url, Manifest)
         except ManifestError as error:
             raise StreamError(str(error)) from None
 
-    async def read(self, name: str, start: int, end: int) -> bytes:
-        """Return the bytes of an object from *start* to *end*.
+    def read_whole(self, name: str) -> bytes:
+        """Return the content of an object.
 
         Raises:
-            StreamError: the bytes cannot be read.
+            StreamError: it cannot be read.
         """
-        return await read_range(f"{self.url}/{name}", start, end)
+        return read_whole(f"{self.url}/{name}")
 
-    async def read_whole(self, name: str) -> bytes:
-        """Return the content of an object."""
-        return await read_whole(f"{self.url}/{name}")
+    def copy(self, shard: ShardFacts, out: FileIO) -> str:
+        """Copy a shard to the empty file *out*, and return its sha256.
+
+        Raises:
+            StreamError: it cannot be read, or has another size.
+        """
+        return copy_file(f"{self.url}/{shard.name}", out, FileFacts(shard.shard_bytes, ""), algorithm="sha256")
 
 
 Folder = LocalFolder | RemoteFolder

@@ -6,7 +6,6 @@ from urllib.parse import unquote, urlsplit
 
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.remote_files import read_whole, validate_url
-from tta_pipeline.data.server_requests import run_and_wait
 from tta_pipeline.data.sources.remote_shards import RemoteCell, RemoteShards, write_remote_cell
 from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.errors import ManifestError
@@ -88,7 +87,7 @@ def adopt_url(
 def _read_own_manifest(remote: RemoteCell) -> Manifest | None:
     if remote.manifest is None:
         return None
-    data = run_and_wait(read_whole(remote.manifest))
+    data = read_whole(remote.manifest)
     return parse_record(data, remote.manifest, Manifest)
 
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
+from tta_pipeline.loading.copied_shards import DEFAULT_CACHE, ShardCache
 from tta_pipeline.loading.decode import WrongSizeError, decode_into
-from tta_pipeline.loading.remote_blocks import DEFAULT_CACHE, BlockCache
 from tta_pipeline.loading.shard_bytes import ShardBytes, open_shard_bytes
 from tta_pipeline.shards.shard_set import ShardSet, forget_verified
 
@@ -47,7 +47,7 @@ class Pixels(Samples, Protocol):
 class StoredPixels:
     """Reads the shards of a shard set, on disk or at URLs, and decodes their images."""
 
-    def __init__(self, shard_set: ShardSet, image_size: int, *, cache: BlockCache = DEFAULT_CACHE) -> None:
+    def __init__(self, shard_set: ShardSet, image_size: int, *, cache: ShardCache = DEFAULT_CACHE) -> None:
         del image_size  # the buffers have this size
         self._shard_set = shard_set
         self._check = shard_set.sample_check()
@@ -58,7 +58,7 @@ class StoredPixels:
         self._shards.open(stack)
 
     def expect(self, indices: Indices) -> None:
-        """Read ahead in shards at URLs, in the order of *indices*."""
+        """Begin to copy shards at URLs, in the order of *indices*."""
         self._shards.expect(indices)
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
@@ -110,7 +110,7 @@ class StoredPixels:
 
     def _read(self, shard: int, start: int, end: int, indices: Indices) -> bytes:
         try:
-            data = self._shards.read(shard, start, end)
+            data = self._shards.read(shard, start, end, num_samples=len(indices))
         except OSError as error:
             raise self.unreadable_error(int(indices[0]), f"a read error ({error.strerror})") from error
         if len(data) != end - start:
@@ -148,7 +148,7 @@ class StoredPixels:
         indices = np.flatnonzero(samples.shards == number)
         for index, expected in zip(indices.tolist(), self._check.expected(indices), strict=True):
             start = int(samples.offsets[index])
-            data = self._shards.read(number, start, start + int(samples.sizes[index]))
+            data = self._shards.read_anew(number, start, start + int(samples.sizes[index]))
             if (found := self._check.digest(data)) != expected:
                 return self._changed_sample_error(index, found, expected)
         path = self._shards.place(number)

@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from tta_pipeline.data.copied_file import copy_file
 from tta_pipeline.data.formats.tar_format import BLOCK_BYTES
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.remote_files import read_in_pieces, read_range, read_whole
-from tta_pipeline.data.server_requests import run_and_wait
+from tta_pipeline.data.remote_files import read_beginning, read_whole
 from tta_pipeline.data.sources.existing_shards import classes_in_label_order, iterate_stated_classes
 from tta_pipeline.data.sources.remote_shards import RemoteCell, RemoteShard, read_remote_cell
 from tta_pipeline.data.sources.tar_stream import TarStream
@@ -108,7 +108,7 @@ def _fetch_own_manifest(remote: RemoteCell, cell: Cell) -> ShardSet | None:
     with TemporaryDirectory(prefix="tta_pipeline-manifest-") as name:
         folder = Path(name)
         for file in (MANIFEST_FILE, SAMPLES_FILE):
-            (folder / file).write_bytes(run_and_wait(read_whole(f"{place}/{file}")))
+            (folder / file).write_bytes(read_whole(f"{place}/{file}"))
         try:
             found = ShardSet.open(folder)
         except ManifestError as error:
@@ -141,7 +141,7 @@ def _require_labels(described: ShardSet, remote: RemoteCell) -> None:
     num_near = len(rows) if is_small else sum(end <= _MAX_COMPARED_BYTES for end in ends) - 1
     num_compared = min(_NUM_COMPARED, max(1, num_near))
     end = ends[num_compared] if num_compared < len(rows) else shard.size_bytes
-    data = run_and_wait(read_range(shard.url, 0, end, facts=shard.facts)) + bytes(2 * BLOCK_BYTES)
+    data = read_beginning(shard.url, end, shard.facts) + bytes(2 * BLOCK_BYTES)
     labels = {int(index.offsets[row]): int(index.labels[row]) for row in rows[:num_compared]}
     for image, stated in iterate_stated_classes(TarStream(BytesIO(data), shard.url, begins_at=0), shard.url):
         if image.offset not in labels:
@@ -201,9 +201,8 @@ def _read_remote_shards(remote: RemoteCell, folder: Path, progress: Progress) ->
         scratch = Path(name)
 
         def fetch(shard: RemoteShard) -> Path:
-            read = partial(read_range, shard.url, facts=shard.facts)
-            with (scratch / shard.name).open("wb") as out:
-                run_and_wait(read_in_pieces(read, shard.size_bytes, out.write))
+            with (scratch / shard.name).open("w+b", buffering=0) as out:
+                copy_file(shard.url, out, shard.facts, algorithm="sha256")
             return scratch / shard.name
 
         arriving = pool.submit(fetch, remote.shards[0])

@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
@@ -39,11 +40,31 @@ class Server(ThreadingHTTPServer):
         self.server_close()
 
 
+def tag_of(path: Path) -> str:
+    """Return the ETag of a file."""
+    return f'"{path.stat().st_mtime_ns}-{path.stat().st_size}"'
+
+
 class Handler(BaseHTTPRequestHandler):
     """Serves files, whole or a range of them."""
 
     server: Server
     protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        """Say how large a file is, and its tag."""
+        path = self.path_of_file()
+        if not path.is_file():
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("ETag", tag_of(path))
+        self.send_header("Content-Length", str(path.stat().st_size))
+        self.end_headers()
+
+    def path_of_file(self) -> Path:
+        """Return the path of what is asked for."""
+        return self.server.folder / re.sub("/resolve/(main|v2)/", "/", unquote(self.path)).lstrip("/")
 
     def do_GET(self) -> None:
         """Serve a file, whole or a range of it, with the fault."""
@@ -56,7 +77,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        path = self.server.folder / re.sub("/resolve/(main|v2)/", "/", unquote(self.path)).lstrip("/")
+        path = self.path_of_file()
         if path.is_dir() and any(path.glob("*.tar")) and self.server.has_links:
             self.answer("".join(f"<a href='{each.name}'>{each.name}</a>" for each in path.iterdir()).encode())
             return
@@ -72,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
     def send(self, path: Path, fault: str) -> None:
         """Send a file, whole or a range of it, with *fault*."""
         data = whole = path.read_bytes()
-        tag = f'"{path.stat().st_mtime_ns}-{len(whole)}"'
+        tag = tag_of(path)
         span = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if self.headers.get("If-Range", tag) != tag:
             span = None
@@ -94,7 +115,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("ETag", '"another"' if fault == "tag" else tag)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data if fault not in ("cut", "stall") else data[: len(data) // 2])
+        with suppress(ConnectionError):
+            self.wfile.write(data if fault not in ("cut", "stall") else data[: len(data) // 2])
         if fault == "stall":
             time.sleep(60)
         self.close_connection = fault == "cut"

@@ -10,7 +10,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from tta_pipeline.data import remote_files
 from tta_pipeline_tests.interrupts import interruptible
 
 
@@ -67,6 +71,28 @@ def _file_servers() -> subprocess.Popen[str]:
     atexit.register(stack.close)
     command = (sys.executable, Path(__file__).with_name("file_server.py"))
     return stack.enter_context(running(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+
+
+@contextmanager
+def s3_bucket(name: str, folder: Path) -> Iterator[Any]:
+    """Run a server with the S3 protocol and a bucket, whose key and address are in a profile; yield boto's bucket.
+
+    The profile is in *folder*, and named by the environment until the block ends.
+    """
+    import boto3
+
+    with s3_server() as address, pytest.MonkeyPatch.context() as patch:
+        profile = (
+            f"[far]\naws_access_key_id=me\naws_secret_access_key=secret\nregion=eu-west-1\nendpoint_url={address}\n"
+        )
+        (folder / "aws").write_text(profile)
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "aws"))
+        patch.setenv("AWS_CONFIG_FILE", str(folder / "aws"))
+        patch.setenv("AWS_PROFILE", "far")
+        patch.setattr(remote_files, "_bucket", cache(remote_files._bucket.__wrapped__))
+        bucket = boto3.session.Session().resource("s3").Bucket(name)
+        bucket.create(CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+        yield bucket
 
 
 @contextmanager

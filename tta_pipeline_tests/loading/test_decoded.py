@@ -102,7 +102,7 @@ def test_a_file_that_another_process_removes_meanwhile_is_no_error(tmp_path: Pat
         return found
 
     monkeypatch.setattr(Path, "iterdir", listed)
-    cells.files.make_room(1)
+    cells.files.write("1" * 64, b"1")
 
 
 def kept(cells: DecodedCache) -> list[Path]:

@@ -135,15 +135,22 @@ def test_a_sealed_entry_that_was_damaged_is_made_anew(cache: LocalCache):
     assert b"payload" == cache.read_sealed(ONE)
 
 
-def test_a_part_is_read_of_a_whole_file_only(cache: LocalCache):
-    """A cut one goes, so that it can be made again."""
-    cache.write(ONE, b"0123456789")
-    assert b"34" == cache.read(ONE, 10, start=3, end=5)
-    os.truncate(cache.folder / ONE, 5)
+def test_a_file_that_a_killed_process_began_is_gone_on_with(cache: LocalCache):
+    """If it is of the kind that can be; until then it makes room as any other."""
+    name = f"{'4' * 64}.tar"
+    child = os.fork()
+    if child == 0:
+        os.write(cache.begin(name, 150, ExitStack(), resumes=True).descriptor, b"half")
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    cache.write(ONE, bytes(50))
 
-    assert cache.read(ONE, 10, start=3, end=5) is None
-    assert cache.read(OTHER, 10, start=3, end=5) is None
-    assert not cache.has(ONE)
+    with ExitStack() as stack:
+        draft = cache.begin(name, 150, stack, waits=True, resumes=True)
+        assert b"half" == draft.path.read_bytes()
+        assert not cache.write(OTHER, bytes(100))
+    assert cache.write(OTHER, bytes(200))
+    assert {OTHER} == names(cache)
 
 
 def test_a_full_disk_gives_less_room(cache: LocalCache, monkeypatch: pytest.MonkeyPatch):
@@ -151,10 +158,10 @@ def test_a_full_disk_gives_less_room(cache: LocalCache, monkeypatch: pytest.Monk
     cache.write(ONE, bytes(100))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=1000, free=10))
 
-    assert not cache.make_room(110)
+    assert not cache.write(OTHER, bytes(110))
     assert {ONE} == names(cache)
-    assert cache.make_room(109)
-    assert not names(cache)
+    assert cache.write(OTHER, bytes(109))
+    assert {OTHER} == names(cache)
 
 
 def test_without_locks_files_are_kept_all_the_same(cache: LocalCache, monkeypatch: pytest.MonkeyPatch):

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.data.remote_files import read_whole
-from tta_pipeline.data.server_requests import run_and_wait
 from tta_pipeline_tests.loading.servers import web_server
 
 
@@ -19,7 +18,7 @@ def test_the_token_of_the_hub_follows_no_redirect_to_another_server(tmp_path: Pa
     with web_server(tmp_path / "hub" / "files") as hub, web_server(tmp_path / "other" / "files") as other:
         hub.send_to(other.url)
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        data = run_and_wait(read_whole("hf://datasets/o/n/a.txt"))
+        data = read_whole("hf://datasets/o/n/a.txt")
 
         assert b"found" == data
         assert "secret" in hub.headers()

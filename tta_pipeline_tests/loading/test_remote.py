@@ -2,18 +2,16 @@
 
 import re
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tta_pipeline.data import remote_files, server_requests
 from tta_pipeline.data.remote_files import expand_braces
-from tta_pipeline.errors import PipelineError, StreamError
+from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.staging import Stage
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.loading.servers import s3_server, web_server
+from tta_pipeline_tests.loading.servers import s3_bucket, web_server
 from tta_pipeline_tests.shards.test_checked_reading import pixels
 
 
@@ -21,20 +19,6 @@ from tta_pipeline_tests.shards.test_checked_reading import pixels
 def stage(tmp_path: Path) -> Stage:
     """An empty stage."""
     return Stage(root=tmp_path / "stage", limit_bytes=10**8, tell=lambda _: None)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces smaller than a shard, and short pauses."""
-    monkeypatch.setattr(remote_files, "_PIECE_BYTES", 5000)
-    monkeypatch.setattr(server_requests, "_PAUSES_S", (0.0, 0.01, 0.02))
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    """The address of an S3 server."""
-    with s3_server() as address:
-        yield address
 
 
 def assert_arrives(shard_set: ShardSet, location: str, stage: Stage) -> None:
@@ -52,34 +36,28 @@ def assert_nothing_arrives(location: str, stage: Stage, found: str) -> None:
     assert not stage.root.exists() or {"lock", "CACHEDIR.TAG"} == {path.name for path in stage.folder.iterdir()}
 
 
-def test_a_set_arrives_by_http_in_pieces_and_once(shard_set: ShardSet, stage: Stage):
-    """It is read by range requests, each byte once, and the second reader asks for no shard."""
+def test_a_set_arrives_by_http_and_once(shard_set: ShardSet, stage: Stage):
+    """Each byte comes once, and the second reader asks for no shard."""
     with web_server(shard_set.folder) as web:
         assert_arrives(shard_set, web.url, stage)
         requests = web.requests()
         assert_arrives(shard_set, f"{web.url}/", stage)
 
         assert requests == web.requests()
-    assert len(requests) == len(set(requests)) > len(shard_set.manifest.shards)
-    assert not [request for request in requests if "bytes=" not in request]
+    assert len(requests) == len(set(requests)) == len(shard_set.manifest.shards)
 
 
-def test_a_set_arrives_by_s3(shard_set: ShardSet, stage: Stage, s3: str, monkeypatch: pytest.MonkeyPatch):
-    """From a server that speaks S3, by the endpoint and the keys of the environment."""
-    import s3fs
+def test_a_set_arrives_by_s3(shard_set: ShardSet, stage: Stage, tmp_path: Path):
+    """From a server that speaks S3, by the endpoint and the keys of a profile."""
+    with s3_bucket("shards", tmp_path) as bucket:
+        for path in shard_set.folder.iterdir():
+            bucket.upload_file(str(path), f"fog/5/{path.name}")
 
-    for name, value in {"ENDPOINT_URL": s3, "ACCESS_KEY_ID": "me", "SECRET_ACCESS_KEY": "secret"}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    s3fs.S3FileSystem.clear_instance_cache()
-    bucket = s3fs.S3FileSystem()
-    bucket.mkdir("s3://shards")
-    bucket.put(str(shard_set.folder), "s3://shards/fog/5", recursive=True)
-
-    assert_arrives(shard_set, "s3://shards/fog/5", stage)
-    bucket.rm(f"s3://shards/fog/5/{shard_set.manifest.shards[1].name}")
-    empty = Stage(root=stage.root / "other", limit_bytes=10**8, tell=stage.tell)
-    assert_nothing_arrives("s3://shards/fog/5", empty, r"1\.tar.*\bFileNotFoundError\b")
-    assert_nothing_arrives("s3://shards/fog/4", empty, r"s3://shards/fog/4/manifest\.json.*\bFileNotFoundError\b")
+        assert_arrives(shard_set, "s3://shards/fog/5", stage)
+        bucket.Object(f"fog/5/{shard_set.manifest.shards[1].name}").delete()
+        empty = Stage(root=stage.root / "other", limit_bytes=10**8, tell=stage.tell)
+        assert_nothing_arrives("s3://shards/fog/5", empty, r"1\.tar.*\bno such file\b")
+        assert_nothing_arrives("s3://shards/fog/4", empty, r"s3://shards/fog/4/manifest\.json.*\bno such file\b")
 
 
 def test_a_set_arrives_by_file_url(shard_set: ShardSet, stage: Stage):
@@ -87,10 +65,10 @@ def test_a_set_arrives_by_file_url(shard_set: ShardSet, stage: Stage):
     assert_arrives(shard_set, shard_set.folder.as_uri(), stage)
 
 
-@pytest.mark.parametrize("fault", ["503", "cut", "short", "changed"])
+@pytest.mark.parametrize("fault", ["503", "cut", "changed"])
 def test_a_fault_that_passes_is_no_fault(shard_set: ShardSet, stage: Stage, fault: str):
     """A server that is busy, cuts connections or gives other bytes is asked again."""
-    with web_server(shard_set.folder, fault, times=2) as web:
+    with web_server(shard_set.folder, fault, times=1) as web:
         assert_arrives(shard_set, web.url, stage)
 
 
@@ -98,9 +76,8 @@ def test_a_fault_that_passes_is_no_fault(shard_set: ShardSet, stage: Stage, faul
     ("fault", "found"),
     [
         ("503", r"\D*\b503\b"),
-        ("cut", r"\D*\b\d+\b\D*\b\d+\b\D*$"),
-        ("short", r"\D*\b\d+\b\D*\b\d+\b\D*\b\d+\b\D*$"),
-        ("no ranges", r"\D*\b(10240|20480)\b.*\branges\b"),
+        ("cut", r"\D*\b\d+\b\D*\b\d+\b"),
+        ("short", r"\D*\b\d+\b\D*\b\d+\b"),
         ("changed", r".*\b[0-9a-f]{64}\b.*\b[0-9a-f]{64}\b"),
     ],
 )
@@ -121,7 +98,9 @@ def test_records_are_proven_too(shard_set: ShardSet, stage: Stage, name: str):
 
 def test_a_server_that_is_not_there_is_named(stage: Stage):
     """No traceback of a library, but the address and the kind of fault."""
-    assert_nothing_arrives("http://127.0.0.1:9/fog/5", stage, r"http://127\.0\.0\.1:9/fog/5/manifest\.json.*\bClient")
+    assert_nothing_arrives(
+        "http://127.0.0.1:9/fog/5", stage, r"http://127\.0\.0\.1:9/fog/5/manifest\.json.*\bconnection\b"
+    )
 
 
 def test_what_does_not_fit_is_refused(shard_set: ShardSet, tmp_path: Path):
@@ -172,9 +151,3 @@ def test_braces_expand():
     for wrong, said in (("s3://b/{1..9999}/{1..9999}", r"\b10000\b"), ("s3://b/{1..2", r"\{1\.\.5\}")):
         with pytest.raises(StreamError, match=said):
             expand_braces(wrong)
-
-
-def test_gs_says_what_it_needs(stage: Stage):
-    """A library that is not installed is named."""
-    with pytest.raises(PipelineError, match="gcsfs"), stage.shard_set("gs://bucket/fog/5"):
-        pass

@@ -162,7 +162,7 @@ def test_a_url_without_shards_says_what_was_expected(web: Web, tmp_path: Path):
     (tmp_path / "web" / "data" / "fog" / "1").mkdir()
     with pytest.raises(SourceError, match=f"{web.url}/data/fog/1"):
         tta.open_shards(f"{web.url}/data/fog/1")
-    with pytest.raises(StreamError, match=r"'ftp:'.*\bhttp, https, s3, gs, hf\b"):
+    with pytest.raises(StreamError, match=r"'ftp:'.*\bhttp, https, s3, gs, az, hf\b"):
         tta.open_shards("ftp://host/fog/5")
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tta_pipeline.data.remote_files import (
+    FileFacts,
     NoSuchFileError,
     describe_change,
     expand_braces,
@@ -16,7 +17,6 @@ from tta_pipeline.data.remote_files import (
     list_folder,
     read_whole,
 )
-from tta_pipeline.data.server_requests import FileFacts, run_and_wait
 from tta_pipeline.data.shard_locations import url_for
 from tta_pipeline.data.sources.shard_files import require_read
 from tta_pipeline.domain.cells import Cell
@@ -166,7 +166,7 @@ def _read_manifest_names(folder: str) -> tuple[str, ...] | None:
     """Return the names of the shards in the manifest of *folder*; None if it has no manifest."""
     url = f"{folder}/{_MANIFEST}"
     try:
-        data = run_and_wait(read_whole(url))
+        data = read_whole(url)
     except NoSuchFileError:
         return None
     try:
@@ -176,7 +176,7 @@ def _read_manifest_names(folder: str) -> tuple[str, ...] | None:
 
 
 def _list_shard_names(folder: str) -> tuple[str, ...]:
-    listed = [name for name in run_and_wait(list_folder(folder)) if not name.startswith(".")]
+    listed = [name for name in list_folder(folder) if not name.startswith(".")]
     require_read(listed, (_SHARD_ENDING,), where=folder)
     names = tuple(name for name in listed if name.endswith(_SHARD_ENDING))
     if not names:

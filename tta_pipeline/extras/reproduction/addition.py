@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from tta_pipeline.data.remote_files import read_whole, validate_url
-from tta_pipeline.data.server_requests import run_and_wait
 from tta_pipeline.domain.locations import ADDED, RESULTS, Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.published import read_experiment, read_plan
@@ -149,5 +148,5 @@ def downloaded(url: str) -> Iterator[Path]:
     _require_archive(name, url)
     with scratch_folder("downloaded-results") as folder:
         path = folder / name
-        path.write_bytes(run_and_wait(read_whole(validate_url(url))))
+        path.write_bytes(read_whole(validate_url(url)))
         yield path
