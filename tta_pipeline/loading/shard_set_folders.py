@@ -57,8 +57,8 @@ class LocalFolder:
                 out.write(data)
         if out.tell() != shard.shard_bytes:
             raise StreamError(
-                f"{self.path / shard.name}: found {out.tell()} bytes; expected {shard.shard_bytes}, as in the manifest: "
-                "verify the shard set"
+                f"{self.path / shard.name}: found {out.tell()} bytes; expected {shard.shard_bytes}, as in the "
+                "manifest: verify the shard set"
             )
         return digest.hexdigest()
 
