@@ -13,7 +13,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from http.client import HTTPResponse
 from netrc import NetrcParseError, netrc
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -50,10 +50,6 @@ _REASONS = (
     (re.compile(r"kind: (Interrupted|Decode)"), "an answer that breaks off"),
 )
 """What an error of obstore means. Its text is not repeated, since it may contain headers and signed URLs."""
-
-
-_owner: dict[str, int] = {}
-"""The process whose threads serve the network, which a forked process has not; there, a request would wait for ever."""
 
 
 class NoSuchFileError(StreamError):
@@ -256,7 +252,7 @@ def _fetch_facts(url: str) -> FileFacts:
 
 def _open_store(url: str) -> "tuple[ObjectStore, str]":
     """Return the store that has the file at *url*, and the path of the file in it."""
-    if _owner.setdefault("pid", os.getpid()) != os.getpid():
+    if _first_process() != os.getpid():
         raise StreamError(
             f"{url}: found a process that was forked from one that has asked a server; expected another start method: "
             "multiprocessing_context='forkserver', or open the shards before the workers start"
@@ -274,6 +270,12 @@ def _open_store(url: str) -> "tuple[ObjectStore, str]":
 
 
 @cache
+def _first_process() -> int:
+    """Return the process whose threads serve the network; one that is forked later would wait for them for ever."""
+    return os.getpid()
+
+
+@lru_cache(maxsize=64)  # signed addresses are new each time
 def _web_server(address: str, authorization: str | None = None) -> "ObjectStore":
     from obstore.store import HTTPStore
 

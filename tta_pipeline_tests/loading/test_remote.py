@@ -47,9 +47,13 @@ def test_a_set_arrives_by_http_and_once(shard_set: ShardSet, stage: Stage):
     assert len(requests) == len(set(requests)) == len(shard_set.manifest.shards)
 
 
-def test_a_set_arrives_by_s3(shard_set: ShardSet, stage: Stage, tmp_path: Path):
-    """From a server that speaks S3, by the endpoint and the keys of a profile."""
+def test_a_set_arrives_by_s3(shard_set: ShardSet, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """From a server that speaks S3, by the endpoint and the keys of the environment."""
     with s3_bucket("shards", tmp_path) as bucket:
+        monkeypatch.delenv("AWS_PROFILE")
+        address = bucket.meta.client.meta.endpoint_url
+        for name, value in {"ENDPOINT_URL": address, "ACCESS_KEY_ID": "me", "SECRET_ACCESS_KEY": "secret"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
         for path in shard_set.folder.iterdir():
             bucket.upload_file(str(path), f"fog/5/{path.name}")
 
