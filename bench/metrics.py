@@ -334,7 +334,7 @@ def evaluation(
             other_load=0.0,
         ),
         time=Timing(
-            num_batches=_NUM_BATCHES, staging_s=0.0, metadata_scan_s=0.1, pipeline_setup_s=0.1,
+            num_batches=_NUM_BATCHES, metadata_scan_s=0.1, pipeline_setup_s=0.1,
             time_to_first_batch_s=0.1, first_batch_compute_s=0.1, wall_s=wall_s, images_per_s=5000 / wall_s,
             data_wait_s=waited_s, device_idle_s=0.1, host_to_device_s=0.1, compute_s=computed_s, batches=batches,
         ),

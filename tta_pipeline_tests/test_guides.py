@@ -77,7 +77,7 @@ def test_every_configuration_of_the_recipes_is_one():
     configs = [json.loads(text) for text in re.findall(r"--config-json '(.*?)'", HOW_TO)]
 
     fields = [name for config in configs for name in config.get("resources", {}).get("compute", {}).get("config", {})]
-    assert {"stage_folder", "stage_limit_gib", "remote_limit_gib"} == set(fields)
+    assert {"stage_folder", "stage_limit_gib"} == set(fields)
     assert set(fields) | {"decoded_folder", "decoded_limit_gib"} <= set(Compute.model_fields)
     options = {name for config in configs for op in config.get("ops", {}).values() for name in op["config"]}
     assert {"launch", "force"} == options

@@ -1,33 +1,34 @@
-"""Copies of files from servers: hashed on the way, and resumed where an earlier copy ended."""
+"""Copies of files from servers and folders: hashed on the way, and resumed where an earlier copy ended."""
 
 import hashlib
+import time
 from collections.abc import Callable
 from io import FileIO
 
 from tta_pipeline.data.remote_files import (
     FileFacts,
     NoAnswerError,
-    OtherRangeError,
-    facts_of,
+    OtherAnswerError,
     naming_faults,
-    request_from,
-    require_same_file,
+    request_same_file,
 )
 
 _PIECE_BYTES = 2**17
 """Bytes that are written at a time: few, since a reader of the growing file waits for them."""
+_PAUSES_S = (0.1, 0.5, 2.0)
+"""Pause after each answer that has other bytes than those that were asked for; after one more, the copy fails."""
 
 
 def copy_file(
-    url: str, out: FileIO, facts: FileFacts, *, algorithm: str, report: Callable[[int], object] = lambda _: None
+    origin: str, out: FileIO, facts: FileFacts, *, algorithm: str, report: Callable[[int], object] = lambda _: None
 ) -> str:
-    """Append to *out* what it lacks of the file at *url*, and return the hash of the whole file.
+    """Append to *out* what it lacks of the file at *origin*, and return the hash of the whole file.
 
-    After a dropped connection the copy goes on as long as each attempt brings new bytes. It begins
-    anew if the server does not give the rest of a file alone.
+    After a dropped connection the copy goes on as long as each attempt brings new bytes. It begins anew if the server
+    gives other bytes than the rest.
 
     Args:
-        url: Address of the file.
+        origin: URL or path of the file.
         out: Unbuffered file, open for reading and writing; what it has is the beginning of the file.
         facts: Facts that the server must still report.
         algorithm: Name of the hash, as in hashlib.
@@ -35,16 +36,22 @@ def copy_file(
 
     Raises:
         NoSuchFileError: the server has no such file.
-        StreamError: the server does not answer any more, or has another file now.
+        StreamError: the server does not answer any more, or has another file now; or the file cannot be read.
         OSError: *out* cannot be written.
     """
-    copy = _Copy(out, algorithm, facts.size_bytes)
+    copy, pauses_s = _Copy(out, algorithm, facts.size_bytes), iter(_PAUSES_S)
     while copy.num_bytes < facts.size_bytes:
         before = copy.num_bytes
         try:
-            _receive(url, copy, facts, report)
-        except OtherRangeError:
+            with naming_faults(origin, f"{facts.size_bytes} bytes, and the rest from byte {before} on"):
+                for piece in request_same_file(origin, facts, start=before).stream(min_chunk_size=_PIECE_BYTES):
+                    copy.append(memoryview(piece))
+                    report(len(piece))
+        except OtherAnswerError:
             copy.restart()
+            if (pause_s := next(pauses_s, None)) is None:
+                raise
+            time.sleep(pause_s)
         except NoAnswerError:
             if copy.num_bytes == before:
                 raise
@@ -78,13 +85,3 @@ class _Copy:
 
     def hexdigest(self) -> str:
         return self._digest.hexdigest()
-
-
-def _receive(url: str, copy: _Copy, facts: FileFacts, report: Callable[[int], object]) -> None:
-    """Append bytes as long as a single answer brings them."""
-    with naming_faults(url, f"{facts.size_bytes} bytes, and the rest from byte {copy.num_bytes} on"):
-        answer = request_from(url, copy.num_bytes)
-        require_same_file(url, facts_of(answer.meta), facts)
-        for piece in answer.stream(min_chunk_size=_PIECE_BYTES):
-            copy.append(memoryview(piece))
-            report(len(piece))

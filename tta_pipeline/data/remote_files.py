@@ -23,11 +23,11 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.util.braces import expand
-from tta_pipeline.util.daemon_threads import run_at_once
+from tta_pipeline.util.daemon_threads import run_ahead
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
-    from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Credential
+    from obstore.store import ObjectStore, S3Credential
 
 REMOTE_SCHEMES = ("http", "https", "s3", "gs", "az", "hf")
 _MAX_EXPANDED = 10_000
@@ -60,8 +60,8 @@ class NoAnswerError(StreamError):
     """A server does not give the expected answer, or none."""
 
 
-class OtherRangeError(NoAnswerError):
-    """A server gives other bytes of a file than those that were asked for, such as the whole file."""
+class OtherAnswerError(NoAnswerError):
+    """A server gives other bytes of a file than those that were asked for, such as the whole file, or too few."""
 
 
 class FileFacts(NamedTuple):
@@ -129,7 +129,7 @@ def fetch_file_facts(urls: Sequence[str]) -> list[FileFacts]:
         NoSuchFileError: a server has no such file.
         StreamError: a server does not say how large the file is.
     """
-    return run_at_once(_fetch_facts, urls, num_threads=_NUM_AT_ONCE)
+    return list(run_ahead(_fetch_facts, urls, num_at_once=_NUM_AT_ONCE))
 
 
 def read_whole(url: str) -> bytes:
@@ -142,19 +142,17 @@ def read_whole(url: str) -> bytes:
 
     def read(url: str) -> bytes:
         with naming_faults(url, "a file"):
-            return bytes(request_from(url, 0).bytes())
+            return bytes(_request(url).bytes())
 
-    (data,) = run_at_once(read, [url], num_threads=1)
+    (data,) = run_ahead(read, [url])
     return data
 
 
 def read_beginning(url: str, size_bytes: int, facts: FileFacts) -> bytes:
     """Return the first *size_bytes* of the file at *url*, which must have these *facts*."""
     with naming_faults(url, f"{size_bytes} bytes"):
-        answer = request_from(url, 0)
-        require_same_file(url, facts_of(answer.meta), facts)
         data = bytearray()
-        for piece in answer.stream(min_chunk_size=2**18):
+        for piece in request_same_file(url, facts).stream(min_chunk_size=2**18):
             data += piece
             if len(data) >= size_bytes:
                 break
@@ -180,14 +178,6 @@ def list_folder(url: str) -> tuple[str, ...]:
     return tuple(sorted({name.rstrip("/").rpartition("/")[2] for name in names}))
 
 
-def require_same_file(url: str, found: FileFacts, expected: FileFacts) -> None:
-    """Refuse a file whose size or tag has changed; a tag that is missing on one side is not compared."""
-    if problem := describe_change(found, expected):
-        raise StreamError(
-            f"{url}: {problem}: the file has changed on the server: start again; for shards, materialize tar_shards"
-        )
-
-
 def describe_change(found: FileFacts, expected: FileFacts) -> str:
     """Return how *found* differs from *expected* in words; empty if they agree."""
     if found.size_bytes != expected.size_bytes:
@@ -197,19 +187,33 @@ def describe_change(found: FileFacts, expected: FileFacts) -> str:
     return ""
 
 
-def request_from(url: str, start: int) -> "GetResult":
+def request_same_file(url: str, facts: FileFacts, *, start: int = 0) -> "GetResult":
     """Return the server's answer with the bytes of the file at *url* from *start* on, none of which is read yet.
 
+    A path is a URL here.
+
     Raises:
+        OtherAnswerError: the answer is not of this file, but the server still has it: ask again.
+        StreamError: the file has another size or tag than *facts* say.
         FileNotFoundError, obstore.exceptions.BaseError: the server refuses or does not answer, after some attempts.
     """
+    answer = _request(url, start)
+    if problem := describe_change(_facts_of(answer.meta), facts):
+        changed = describe_change(_fetch_facts(url), facts)
+        raise (StreamError if changed else OtherAnswerError)(
+            f"{url}: {changed or problem}: the file has changed on the server: start again; for shards, materialize "
+            "tar_shards"
+        )
+    return answer
+
+
+def _request(url: str, start: int = 0) -> "GetResult":
     import obstore
 
     return obstore.get(*_open_store(url), options={"range": {"offset": start}} if start else {})
 
 
-def facts_of(meta: "ObjectMeta") -> FileFacts:
-    """Return the facts in *meta*."""
+def _facts_of(meta: "ObjectMeta") -> FileFacts:
     changed = meta["last_modified"]
     is_stated = changed > datetime.fromtimestamp(0, UTC)
     return FileFacts(meta["size"], meta["e_tag"] or (changed.isoformat() if is_stated else ""))
@@ -227,7 +231,7 @@ def naming_faults(url: str, expected: str) -> Iterator[None]:
             raise NoSuchFileError(
                 f"{url}: found no such file; expected {expected}: check the address, and the rights to read it"
             ) from None
-        kind = OtherRangeError if _OTHER_RANGE.search(str(error)) else NoAnswerError
+        kind = OtherAnswerError if _OTHER_RANGE.search(str(error)) else NoAnswerError
         raise kind(
             f"{url}: found {_reason(error)}; expected {expected}: check the address, and the rights to read it"
         ) from None
@@ -247,7 +251,7 @@ def _fetch_facts(url: str) -> FileFacts:
     import obstore
 
     with naming_faults(url, "a file"):
-        return facts_of(obstore.head(*_open_store(url)))
+        return _facts_of(obstore.head(*_open_store(url)))
 
 
 def _open_store(url: str) -> "tuple[ObjectStore, str]":
@@ -257,10 +261,16 @@ def _open_store(url: str) -> "tuple[ObjectStore, str]":
             f"{url}: found a process that was forked from one that has asked a server; expected another start method: "
             "multiprocessing_context='forkserver', or open the shards before the workers start"
         )
+    if not scheme_of(url):
+        from obstore.store import LocalStore
+
+        folder, _, name = url.rpartition("/")
+        return LocalStore(folder), name
     parts = urlsplit(url)
     if _is_bucket(url):
         return _bucket(parts.scheme, parts.netloc), parts.path.lstrip("/")
-    address, secret = _web_address(url), _authorization(url)
+    address = _hub_address(url) if parts.scheme == "hf" else _quote_path(url)
+    secret = _authorization(url)
     if secret:  # it must not follow a redirect to another server
         with _open_page(address, {**secret, "Range": "bytes=0-0"}) as page:
             final = page.url
@@ -279,10 +289,10 @@ def _first_process() -> int:
 def _web_server(address: str, authorization: str | None = None) -> "ObjectStore":
     from obstore.store import HTTPStore
 
-    options = _client_options()
+    settings = _settings()
     if authorization:
-        options["default_headers"] = {"Authorization": authorization}
-    return HTTPStore(address, client_options=options, retry_config=_patience())
+        settings["client_options"]["default_headers"] = {"Authorization": authorization}
+    return HTTPStore(address, **settings)
 
 
 @cache
@@ -290,8 +300,8 @@ def _bucket(scheme: str, name: str) -> "ObjectStore":
     from obstore.store import S3Store, from_url
 
     if scheme == "s3":
-        return S3Store(name, client_options=_client_options(), retry_config=_patience(), **_find_aws())
-    return from_url(f"{scheme}://{name}", client_options=_client_options(), retry_config=_patience())
+        return S3Store(name, **_settings(), **_find_aws())
+    return from_url(f"{scheme}://{name}", **_settings())
 
 
 def _find_aws() -> dict[str, Any]:
@@ -322,22 +332,21 @@ def _find_aws() -> dict[str, Any]:
     return {**found, "credential_provider": keys}
 
 
-def _client_options() -> "ClientConfig":
-    return {
-        "allow_http": True,
-        "connect_timeout": timedelta(seconds=10),
-        "read_timeout": timedelta(seconds=_SILENCE_S),
-        "timeout": timedelta(days=1),  # of a whole shard
-        "user_agent": _AGENT,
-    }
-
-
-def _patience() -> "RetryConfig":
+def _settings() -> dict[str, Any]:
     pause = timedelta(seconds=_FIRST_PAUSE_S)
     return {
-        "max_retries": _NUM_RETRIES,
-        "backoff": {"init_backoff": pause, "max_backoff": 8 * pause, "base": 2},
-        "retry_timeout": timedelta(days=1),
+        "client_options": {
+            "allow_http": True,
+            "connect_timeout": timedelta(seconds=10),
+            "read_timeout": timedelta(seconds=_SILENCE_S),
+            "timeout": timedelta(days=1),  # of a whole shard
+            "user_agent": _AGENT,
+        },
+        "retry_config": {
+            "max_retries": _NUM_RETRIES,
+            "backoff": {"init_backoff": pause, "max_backoff": 8 * pause, "base": 2},
+            "retry_timeout": timedelta(days=1),
+        },
     }
 
 
@@ -354,14 +363,15 @@ class _Redirects(HTTPRedirectHandler):
 def _open_page(address: str, headers: dict[str, str]) -> HTTPResponse:
     """Ask a web server for *address*, whose answer need not state its length as obstore needs it."""
     request = Request(address, headers={"User-Agent": _AGENT, **headers})  # noqa: S310 - http or https, see `validate_url`
-    for attempt in range(_NUM_RETRIES):
+    attempt = 0
+    while True:
         try:
             return cast(HTTPResponse, build_opener(_Redirects).open(request, timeout=_SILENCE_S))
         except URLError as error:
-            if isinstance(error, HTTPError) and error.code < 500:
+            if attempt == _NUM_RETRIES or (isinstance(error, HTTPError) and error.code < 500):
                 raise
-            time.sleep(_FIRST_PAUSE_S * 2**attempt)
-    return cast(HTTPResponse, build_opener(_Redirects).open(request, timeout=_SILENCE_S))
+        time.sleep(_FIRST_PAUSE_S * 2**attempt)
+        attempt += 1
 
 
 def _authorization(url: str) -> dict[str, str]:
@@ -396,10 +406,6 @@ def _list_hub(url: str) -> list[str]:
 
 def _is_bucket(url: str) -> bool:
     return urlsplit(url).scheme in ("s3", "gs", "az")
-
-
-def _web_address(url: str) -> str:
-    return _hub_address(url) if urlsplit(url).scheme == "hf" else _quote_path(url)
 
 
 def _quote_path(url: str) -> str:

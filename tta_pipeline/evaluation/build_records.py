@@ -228,7 +228,6 @@ def _time(measurement: Measurement, part: CellShare) -> Timing:
     batches = collected.batches
     return Timing(
         num_batches=len(batches),
-        staging_s=part.of(opened.staging_s),
         metadata_scan_s=part.of(opened.metadata_scan_s),
         pipeline_setup_s=part.of(measurement.pipeline_setup_s),
         time_to_first_batch_s=batches[0].data_wait_s,

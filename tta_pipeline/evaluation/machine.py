@@ -35,10 +35,8 @@ class Machine:
     """Folder that keeps cells as decoded pixels for the next experiment; if empty, they are not kept."""
     decoded_limit_bytes: int = 0
     stage_folder: str = ""
-    """Folder that the shards of a cell are copied to before they are read; if empty, they are read in place."""
-    stage_limit_bytes: int = 0
-    remote_limit_bytes: int = 16 * 2**30
-    """Size limit of cached shards from URLs, below *stage_folder* or, if that is empty, in $TMPDIR."""
+    """Folder that shards are copied to while they are read; if empty, only those at URLs, to $TMPDIR."""
+    stage_limit_bytes: int = 16 * 2**30
 
     def __post_init__(self) -> None:
         """Refuse a URL in place of a folder."""

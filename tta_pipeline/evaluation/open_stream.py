@@ -36,7 +36,6 @@ class OpenStream:
     metadata_scan_s: float = 0.0
     order_name: str = "stored"
     """Name of the order within a segment."""
-    staging_s: float = 0.0
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
@@ -60,7 +59,6 @@ def open_stream(
     belonging: Sequence[ExpectedShardSet] | None = None,
     experiment: Experiment | None = None,
     seed: int = 0,
-    staging_s: float = 0.0,
 ) -> OpenStream:
     """Read the manifests and indices in *folders*, check the shards, and plan their stream.
 
@@ -71,7 +69,6 @@ def open_stream(
         belonging: Expectations that each shard set must meet; None: none.
         experiment: Experiment that selects the samples and their order.
         seed: Seed of that order.
-        staging_s: Seconds that copying the sets to *folders* took.
 
     Raises:
         ManifestError: a manifest and its shards disagree, or the manifest belongs to another shard set.
@@ -82,7 +79,7 @@ def open_stream(
             ShardSet.open(*place) for place in zip(folders, belonging or [ANYTHING] * len(folders), strict=True)
         )
         opened = order_sets(sets, subset=experiment.subset if experiment else None, experiment=experiment, seed=seed)
-    return replace(opened, metadata_scan_s=scan.wall_s, staging_s=staging_s)
+    return replace(opened, metadata_scan_s=scan.wall_s)
 
 
 def order_sets(

@@ -23,7 +23,6 @@ from tta_pipeline.evaluation.segments_ahead import SegmentsAhead
 from tta_pipeline.evaluation.standing import Standing, standings
 from tta_pipeline.loading.copied_shards import ShardCache
 from tta_pipeline.loading.decoded_cache import DecodedCache
-from tta_pipeline.loading.staging import Stage
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.models.own_transforms import find_other_transforms
 from tta_pipeline.results.evaluation_record import Evaluation
@@ -278,12 +277,11 @@ def _open_workshop(
     inputs: Inputs, *, run_id: str, keeps_predictions: bool, tell: Callable[[str], None]
 ) -> Iterator[Workshop]:
     """Yield what the streams of an experiment share; the device is leased when the first stream needs it."""
-    machine = inputs.machine
     with ExitStack() as stack:
         thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="tta-open"))
         yield Workshop(
             inputs=inputs,
-            segments=SegmentsAhead(inputs.experiment, thread, stage=_make_stage(machine, tell)),
+            segments=SegmentsAhead(inputs.experiment, thread),
             evaluator=cache(partial(_make_evaluator, inputs, stack, tell)),
             run_id=run_id,
             keeps_predictions=keeps_predictions,
@@ -295,7 +293,7 @@ def _make_evaluator(inputs: Inputs, stack: ExitStack, tell: Callable[[str], None
     machine, experiment = inputs.machine, inputs.experiment
     for other in find_other_transforms(experiment.benchmark, [experiment.spec.model]):
         tell(str(other))
-    copies = ShardCache(root=_stage_root(machine), limit_bytes=machine.remote_limit_bytes)
+    copies = ShardCache(root=_stage_root(machine), limit_bytes=machine.stage_limit_bytes)
     decoded = DecodedCache(folder=Path(machine.decoded_folder), limit_bytes=machine.decoded_limit_bytes, cache=copies)
     return Evaluator(
         experiment=experiment.resolved.experiment,
@@ -309,11 +307,6 @@ def _make_evaluator(inputs: Inputs, stack: ExitStack, tell: Callable[[str], None
         known_clean=inputs.known_clean,
         probes=inputs.probes,
     )
-
-
-def _make_stage(machine: Machine, tell: Callable[[str], None]) -> Stage | None:
-    root = _stage_root(machine)
-    return Stage(root=root, limit_bytes=machine.stage_limit_bytes, tell=tell) if root else None
 
 
 def _stage_root(machine: Machine) -> Path | None:

@@ -1,85 +1,107 @@
-"""Read shards at URLs from copies on local disk, which may still be growing.
+"""Read shards from copies on local disk, which may still be growing.
 
-A copy is a file of a `LocalCache`, `<sha256 of the shard>.tar`, so processes and benchmarks share it, and a changed
-shard has another. Another process makes it (`loading.copying`): a forked worker could not use the network library of
-its parent, and decoding does not wait for it. Whoever reads a copy waits only until it has the bytes; it is not
-trusted, since each sample is compared when it is read.
+A copy is a file of a `LocalCache`. Another process makes it (`loading.copying`): a forked worker could not use the
+network library of its parent, and decoding does not wait for it. Whoever reads a copy waits only until it has the
+bytes; it is not trusted, since each sample is compared when it is read.
 """
 
-import json
 import os
+import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Lock, Thread
 
 import numpy as np
 
-from tta_pipeline.data.sources.remote_shards import RemoteCell
+from tta_pipeline.data.remote_files import FileFacts, scheme_of
 from tta_pipeline.domain.ordering import Indices
-from tta_pipeline.errors import StreamError
-from tta_pipeline.loading.copying import CopyRequest
+from tta_pipeline.errors import PipelineError, StreamError
+from tta_pipeline.loading.copying import ShardOrigin, copy_into_cache
+from tta_pipeline.loading.decode_pool import work_is_in_vain
 from tta_pipeline.loading.local_cache import LocalCache
-from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE
+from tta_pipeline.shards.manifest import MANIFEST_FILE
+from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
 from tta_pipeline.util.files import node_local_folder
+from tta_pipeline.util.processes import ask_worker, start_worker
 
-OWN_FOLDER = "tta_pipeline-remote"
 _LOOK_S = 0.005
 """Pause before a reader looks again whether its bytes have arrived."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardCache:
-    """Where copies of remote shards are kept on local disk, and how many; a full disk keeps fewer."""
+    """Where copies of shards are kept on local disk, and how many; a full disk keeps fewer."""
 
     root: Path | None = None
-    """Folder on local disk; None: this user's folder in $TMPDIR."""
+    """Folder on local disk, where shards in folders are copied to as well; None: shards at URLs, in $TMPDIR."""
     limit_bytes: int = 16 * 2**30
     """Largest size of all copies."""
 
     @property
     def folder(self) -> Path:
         """The folder below the root that contains only the copies."""
-        return (self.root or node_local_folder()) / OWN_FOLDER
+        return (self.root or node_local_folder()) / "tta_pipeline-shards"
 
     @property
     def files(self) -> LocalCache:
         """The copies, as files."""
-        remedy = "set stage_folder to another folder, or another remote_limit_gib"
+        remedy = "set stage_folder to another folder, or another stage_limit_gib"
         return LocalCache(folder=self.folder, limit_bytes=self.limit_bytes, remedy=remedy)
 
 
 DEFAULT_CACHE = ShardCache()
 
 
-class CopiedShards:
-    """Reads byte ranges of shards at URLs from their copies; the shard that the stream needs next is copied ahead."""
+def shard_origins(shard_set: ShardSet) -> list[ShardOrigin]:
+    """Return where the shards are, numbered as in the manifest."""
+    remote = {shard.name: shard for shard in shard_set.remote.shards} if shard_set.remote else {}
+    return [
+        ShardOrigin(
+            location=remote[shard.name].url if remote else str((shard_set.folder / shard.name).absolute()),
+            facts=FileFacts(shard.shard_bytes, remote[shard.name].tag if remote else ""),
+            sha256=shard.sha256,
+        )
+        for shard in shard_set.manifest.shards
+    ]
 
-    def __init__(self, shard_set: ShardSet, remote: RemoteCell, cache: ShardCache) -> None:
-        located = {shard.name: shard for shard in remote.shards}
+
+def copy_shard_set(shard_set: ShardSet, folder: Path) -> None:
+    """Copy a whole shard set into the empty *folder*; every byte is hashed on the way.
+
+    Raises:
+        StreamError: a shard cannot be read, or is another one.
+        OSError: *folder* cannot be written.
+    """
+    for shard, origin in zip(shard_set.manifest.shards, shard_origins(shard_set), strict=True):
+        with (folder / shard.name).open("w+b", buffering=0) as out:
+            origin.copy(out)
+    for name in (MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE):
+        if (shard_set.folder / name).exists():
+            shutil.copyfile(shard_set.folder / name, folder / name)
+    replace(shard_set, folder=folder, remote=None).note_verified()
+
+
+class CopiedShards:
+    """Reads byte ranges of shards from their copies; the shard that the stream needs next is copied ahead.
+
+    A shard in a folder that cannot be copied, since there is no room as an example, is read where it is.
+    """
+
+    def __init__(self, shard_set: ShardSet, cache: ShardCache) -> None:
         self._index = shard_set.index
         self._files = cache.files
-        self._requests = [
-            CopyRequest(
-                url=located[shard.name].url,
-                size_bytes=shard.shard_bytes,
-                tag=located[shard.name].tag,
-                sha256=shard.sha256,
-                folder=str(self._files.folder),
-                limit_bytes=self._files.limit_bytes,
-                remedy=self._files.remedy,
-            )
-            for shard in shard_set.manifest.shards
-        ]
+        self._origins = shard_origins(shard_set)
         self._lock = Lock()
-        self._copying = _Copying()
+        self._copies = _Copies(self._origins, self._files)
         self._leases: dict[int, ExitStack] = {}
-        self._num_left = np.zeros(len(self._requests), np.int64)
+        self._num_left = np.zeros(len(self._origins), np.int64)
         self._following: dict[int, int] = {}
 
     def open(self, stack: ExitStack) -> None:
@@ -87,7 +109,7 @@ class CopiedShards:
         stack.callback(self._close)
 
     def _close(self) -> None:
-        self._copying.end()
+        self._copies.end()
         for lease in self._leases.values():
             lease.close()
         self._leases.clear()
@@ -99,20 +121,21 @@ class CopiedShards:
         shards = self._index.shards[indices]
         found, first = np.unique(shards, return_index=True)
         plan = found[np.argsort(first)].tolist()
-        self._num_left = np.bincount(shards, minlength=len(self._requests))
+        self._num_left = np.bincount(shards, minlength=len(self._origins))
         self._following = dict(pairwise(plan))
-        self._request(plan[0])
+        self._copies.request(plan[0])
 
     def read(self, shard: int, start: int, end: int, *, num_samples: int) -> bytes:
         """Return the bytes from *start* to *end*, which *num_samples* samples have, once they have arrived.
 
         Raises:
             StreamError: the shard cannot be copied, or the server now has another file.
+            OSError: the shard cannot be read where it is.
         """
-        data = self._read(shard, start, end)
+        data = self._await(shard, start, end)
         following = self._following.pop(shard, None)
         if following is not None:
-            self._request(following)
+            self._copies.request(following)
         with self._lock:
             self._num_left[shard] -= num_samples
             if self._num_left[shard] <= 0 and (lease := self._leases.pop(shard, None)):
@@ -121,119 +144,105 @@ class CopiedShards:
 
     def read_anew(self, shard: int, start: int, end: int) -> bytes:
         """Return the bytes from *start* to *end* of a new copy, once all of it has arrived and has the right hash."""
-        self._files.discard(self._requests[shard].name)
-        return self._read(shard, start, end, is_whole=True)
+        self._files.discard(self._origins[shard].copy_name)
+        return self._await(shard, start, end, is_whole=True)
 
     def changed(self) -> Iterator[int]:
         """Yield nothing: a copy was hashed, and so was each of its samples."""
         yield from ()
 
     def place(self, shard: int) -> str:
-        """Return the URL of the shard."""
-        return self._requests[shard].url
+        """Return the path or URL of the shard."""
+        return self._origins[shard].location
 
-    def _read(self, shard: int, start: int, end: int, *, is_whole: bool = False) -> bytes:
+    def _await(self, shard: int, start: int, end: int, *, is_whole: bool = False) -> bytes:
         """Return the bytes from *start* to *end* once they, or the whole shard, have arrived."""
-        request = self._requests[shard]
-        with self._files.naming_faults(f"{request.url} was read from a copy", request.size_bytes):
-            return self._await(shard, start, end, is_whole=is_whole)
-
-    def _await(self, shard: int, start: int, end: int, *, is_whole: bool) -> bytes:
-        request = self._requests[shard]
-        unfinished = self._files.unfinished(request.name, request.size_bytes)
-        self._copying.forget(shard)
+        origin = self._origins[shard]
         while True:
-            if self._lease(shard):
-                if (data := _read_range(self._files.folder / request.name, start, end)) is not None:
+            with self._files.naming_faults(f"{origin.location} was read from a copy", origin.facts.size_bytes):
+                if (data := self._read_copy(shard, start, end, is_whole=is_whole)) is not None:
                     return data
-                self._files.discard(request.name)  # somebody has cut it
-            elif not is_whole and (data := _read_range(unfinished, start, end)) is not None:
-                return data
-            self._copying.require_well(shard)
-            self._request(shard)
+            if problem := self._copies.take_problem(shard):
+                if scheme_of(origin.location):
+                    raise StreamError(problem)
+                with Path(origin.location).open("rb", buffering=0) as file:
+                    return os.pread(file.fileno(), end - start, start)
+            if work_is_in_vain():
+                raise StreamError(f"{origin.location} had not arrived when its stream ended")
+            self._copies.request(shard)
             time.sleep(_LOOK_S)
+
+    def _read_copy(self, shard: int, start: int, end: int, *, is_whole: bool) -> bytes | None:
+        """Return the bytes from *start* to *end* of a copy, or of a whole one; None if they have not arrived."""
+        origin = self._origins[shard]
+        if not self._lease(shard):
+            growing = self._files.unfinished(origin.copy_name, origin.facts.size_bytes)
+            return None if is_whole else _read_range(growing, start, end)
+        data = _read_range(self._files.folder / origin.copy_name, start, end)
+        if data is None:  # somebody has cut it
+            self._files.discard(origin.copy_name)
+        return data
 
     def _lease(self, shard: int) -> bool:
         """Keep the whole copy of *shard* until its samples have been read; return whether there is one."""
         with self._lock, ExitStack() as stack:
             if shard in self._leases:
                 return True
-            if self._files.lease(self._requests[shard].name, stack) is None:
+            if self._files.lease(self._origins[shard].copy_name, stack) is None:
                 return False
             if self._num_left[shard] > 0:
                 self._leases[shard] = stack.pop_all()
             return True
 
-    def _request(self, shard: int) -> None:
-        """Have *shard* copied, unless it is there or under way."""
-        if not self._files.has(self._requests[shard].name):
-            with self._lock:
-                self._copying.request(shard, self._requests[shard])
 
+class _Copies:
+    """Has shards copied, one after another, by a process that begins with the first request."""
 
-class _Copying:
-    """The process that copies the shards of a stream, one after another; it begins with the first request."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
+    def __init__(self, origins: list[ShardOrigin], files: LocalCache) -> None:
+        self._origins = origins
+        self._files = files
         self._owner = 0
-        self._under_way: set[int] = set()
-        self._problems: dict[int, str] = {}
-        """What went wrong with shards, by their numbers."""
+        self._lock = Lock()
 
-    def request(self, shard: int, request: CopyRequest) -> None:
-        """Have *shard* copied after those that were requested before, unless it is among them."""
-        if self._process is None or self._owner != os.getpid():  # a forked worker has its own
-            self._begin()
-        if shard not in self._under_way:
-            self._under_way.add(shard)
-            assert self._process is not None
-            assert self._process.stdin is not None
-            with suppress(BrokenPipeError):  # its end is noticed below
-                self._process.stdin.write(f"{json.dumps([shard, asdict(request)])}\n")
-                self._process.stdin.flush()
+    def request(self, shard: int) -> None:
+        """Have *shard* copied after those that were requested before, unless it is there or among them."""
+        if self._files.has(self._origins[shard].copy_name):
+            return
+        with self._lock:
+            if self._owner != os.getpid():  # a forked worker has its own
+                self._begin()
+            if shard not in self._under_way:
+                self._under_way.add(shard)
+                self._todo.put(shard)
 
-    def forget(self, shard: int) -> None:
-        """Forget that an earlier copy of *shard* failed."""
-        self._problems.pop(shard, None)
-
-    def require_well(self, shard: int) -> None:
-        """Raise StreamError if the copy of *shard* has failed."""
-        if problem := self._problems.get(shard):
-            raise StreamError(problem)
+    def take_problem(self, shard: int) -> str:
+        """Return why the last copy of *shard* failed, once; empty if it did not."""
+        return self._problems.pop(shard, "") if self._owner == os.getpid() else ""
 
     def end(self) -> None:
         """Kill the process; what it has copied stays for the next one."""
-        process, self._process = self._process, None
-        if process is not None and self._owner == os.getpid():
-            assert process.stdin is not None
-            process.kill()
-            process.stdin.close()
-            process.wait()
+        if self._owner == os.getpid():
+            self._owner = 0
+            self._process.kill()
+            self._todo.put(None)
 
     def _begin(self) -> None:
-        command = [sys.executable, "-m", "tta_pipeline.loading.copying"]
-        self._process = subprocess.Popen(  # noqa: S603 - this Python
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._owner, self._under_way, self._problems = os.getpid(), set(), {}
-        Thread(target=self._listen, args=(self._process,), name="tta-copies", daemon=True).start()
+        self._under_way = set[int]()
+        self._problems = dict[int, str]()
+        self._todo = SimpleQueue[int | None]()
+        self._process = start_worker()
+        # A daemon, so that a program that does not close its shards ends all the same.
+        Thread(target=self._serve, args=(self._process, self._todo), name="tta-copies", daemon=True).start()
+        self._owner = os.getpid()
 
-    def _listen(self, process: "subprocess.Popen[str]") -> None:
-        """Take down what the process says of each shard when it is done with it."""
-        assert process.stdout is not None
-        with process.stdout:
-            for line in process.stdout:
-                shard, problem = json.loads(line)
-                if problem:
-                    self._problems[shard] = problem
-                self._under_way.discard(shard)
-        if self._process is process:
-            ended = (
-                "the process that copies shards has ended; expected it to go on: run again, which goes on from there"
-            )
-            self._problems.update(dict.fromkeys(self._under_way, ended))
-            self._process = None
+    def _serve(self, process: "subprocess.Popen[bytes]", todo: "SimpleQueue[int | None]") -> None:
+        while (shard := todo.get()) is not None:
+            try:
+                ask_worker(process, copy_into_cache, self._origins[shard], self._files)
+            except PipelineError as error:
+                self._problems[shard] = str(error)
+            self._under_way.discard(shard)
+        process.communicate()
 
 
 def _read_range(path: Path, start: int, end: int) -> bytes | None:

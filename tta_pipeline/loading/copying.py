@@ -1,105 +1,87 @@
-"""The process that copies shards at URLs to local disk: a request is a line of JSON, and so is its answer.
+"""Copies of shards on local disk, made by a process of its own, which may be killed at any time."""
 
-It ends with its input. It may be killed at any time: the next one goes on with its copies.
-"""
-
-import json
 import os
+import select
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from io import FileIO
-from pathlib import Path
-from queue import SimpleQueue
 from threading import Thread
 
 from tta_pipeline.data.copied_file import copy_file
 from tta_pipeline.data.remote_files import FileFacts
-from tta_pipeline.errors import PipelineError, StreamError
+from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.local_cache import RESUMED, LocalCache
 
-_NUM_TRIES = 2
+_NUM_TRIES = 3
 """Number of attempts to copy a shard, since it may be replaced during a copy."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CopyRequest:
-    """A shard to copy: what the reader writes to the copying process, as a line of JSON."""
+class ShardOrigin:
+    """Where a shard is, and which one it is."""
 
-    url: str
-    size_bytes: int
-    tag: str
+    location: str
+    """Path or URL."""
+    facts: FileFacts
     sha256: str
-    folder: str
-    """Folder of the cache."""
-    limit_bytes: int
-    remedy: str
-    """What a user can set if the folder is of no use."""
 
     @property
-    def name(self) -> str:
-        """Name of the copy in the cache."""
+    def copy_name(self) -> str:
+        """Name of a copy in a cache: processes and benchmarks share it, and a changed shard has another."""
         return f"{self.sha256}{RESUMED}"
 
-    @property
-    def facts(self) -> FileFacts:
-        """Facts that the server must still report."""
-        return FileFacts(self.size_bytes, self.tag)
+    def copy(self, out: FileIO) -> None:
+        """Append to *out* what it lacks of the shard.
+
+        Raises:
+            StreamError: the shard cannot be read, or is another one.
+            OSError: *out* cannot be written.
+        """
+        for _ in range(_NUM_TRIES):
+            found = copy_file(self.location, out, self.facts, algorithm="sha256")
+            if found == self.sha256:
+                return
+            out.truncate(0)
+        raise StreamError(
+            f"{self.location}: found sha256 {found}; expected {self.sha256}, as in the manifest, so the shard was "
+            "damaged or replaced: put the shard there that the manifest describes"
+        )
 
 
-def copy_shard(request: CopyRequest, files: LocalCache) -> None:
+def copy_into_cache(origin: ShardOrigin, files: LocalCache) -> None:
     """Copy a shard into the cache, unless it is there; a copy that another process began is gone on with.
 
+    This process ends with its parent.
+
     Raises:
-        StreamError: the server does not have this shard any more, or there is no room for it.
-        OSError: the cache cannot be written.
+        StreamError: the shard cannot be read, or is another one; or the cache has no room for it, or cannot be written.
     """
-    with ExitStack() as stack:
-        draft = files.begin(request.name, request.size_bytes, stack, waits=True, resumes=True)
-        if draft is None:
-            if files.has(request.name):
-                return
+    _end_with_parent()
+    size_bytes = origin.facts.size_bytes
+    with files.naming_faults(f"{origin.location} was copied", size_bytes), ExitStack() as stack:
+        draft = files.begin(origin.copy_name, size_bytes, stack, resumes=True)
+        if draft is not None:
+            with FileIO(draft.descriptor, "r+b", closefd=False) as out:
+                origin.copy(out)
+            draft.publish()
+        elif not files.has(origin.copy_name):
             raise StreamError(
-                f"{request.url}: found no room for {request.size_bytes} bytes in {files.folder} beside the shards in "
-                f"use; expected at most {files.limit_bytes} bytes of them, and less on a full disk: raise "
-                "remote_limit_gib, make room, or stream in stored order"
+                f"{origin.location}: found no room for {size_bytes} bytes in {files.folder} beside the shards in use; "
+                f"expected at most {files.limit_bytes} bytes of them, and less on a full disk: raise stage_limit_gib, "
+                "make room, or stream in stored order"
             )
-        with FileIO(draft.descriptor, "r+b", closefd=False) as out:
-            for _ in range(_NUM_TRIES):
-                found = copy_file(request.url, out, request.facts, algorithm="sha256")
-                if found == request.sha256:
-                    draft.publish()
-                    return
-                out.truncate(0)
-    raise StreamError(
-        f"{request.url}: found sha256 {found}; expected {request.sha256}, as in the manifest, so the shard was damaged "
-        "or replaced: put the shard there that the manifest describes"
-    )
 
 
-def main() -> None:
-    """Copy one shard after another until the input ends."""
-    requests = SimpleQueue[str]()
-    Thread(target=_copy_requested, args=(requests,), daemon=True).start()
-    for line in sys.stdin:
-        requests.put(line)
-    os._exit(0)
+@cache
+def _end_with_parent() -> None:
+    """Let this process end, even within a copy, as soon as the other end of its input is closed."""
 
+    def wait() -> None:
+        closed = select.poll()
+        closed.register(sys.stdin, 0)  # asks for nothing but the end, so the input stays for its reader
+        closed.poll()
+        os._exit(1)
 
-def _copy_requested(requests: "SimpleQueue[str]") -> None:
-    while True:
-        shard, fields = json.loads(requests.get())
-        request = CopyRequest(**fields)
-        files = LocalCache(folder=Path(request.folder), limit_bytes=request.limit_bytes, remedy=request.remedy)
-        problem = ""
-        try:
-            with files.naming_faults(f"{request.url} was copied", request.size_bytes):
-                copy_shard(request, files)
-        except PipelineError as error:
-            problem = str(error)
-        sys.stdout.write(f"{json.dumps([shard, problem])}\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
+    Thread(target=wait, name="tta-parent", daemon=True).start()

@@ -7,11 +7,17 @@ per piece, a tenth of the time to decode 64 small images.
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Event, Thread, local
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 Piece = TypeVar("Piece")
+_pool_of_thread = local()
+
+
+def work_is_in_vain() -> bool:
+    """Return whether this is the thread of a pool that has ended, which then waits for it: do not wait for a server."""
+    return hasattr(_pool_of_thread, "has_ended") and _pool_of_thread.has_ended.is_set()
 
 
 class DecodePool(Generic[Piece]):
@@ -25,6 +31,7 @@ class DecodePool(Generic[Piece]):
         self._threads = [
             Thread(target=self._run, name=f"tta-decode-{number}", daemon=True) for number in range(num_threads)
         ]
+        self._has_ended = Event()
 
     def __enter__(self) -> Self:
         try:
@@ -59,6 +66,7 @@ class DecodePool(Generic[Piece]):
         return piece
 
     def _end(self) -> None:
+        self._has_ended.set()
         for _ in self._threads:
             self._todo.put(None)
         for thread in self._threads:
@@ -66,12 +74,15 @@ class DecodePool(Generic[Piece]):
                 thread.join()
 
     def _run(self) -> None:
+        _pool_of_thread.has_ended = self._has_ended
         while (piece := self._todo.get()) is not None:
             self._do(piece)
 
     def _do(self, piece: Piece) -> None:
         try:
             self._work(piece)
+        except KeyboardInterrupt:  # in the caller, who would else go on with the next piece
+            raise
         except BaseException as error:  # noqa: BLE001 - raised where the piece is taken, and never lost
             self._done.put((piece, error))
         else:

@@ -1,20 +1,20 @@
 """One cache on node-local disk for everything that is made once and read by the next experiment too.
 
 <folder>/
-  <64 hex digits>[-...][.kind]   an entry, a file or a folder; its name has the hash of everything that determines it
+  <64 hex digits>[-...][.kind]   an entry; its name has the hash of everything that determines it
   unfinished-<bytes>-<entry>     an entry that is being made, with the size for which room was made
   lock                           held while entries get or lose their names
 
-An entry appears whole or not at all. Whoever reads or makes one holds a lease on it: a lock of the kernel, which ends
-with the process, even if it is killed. What is leased is not removed to make room, and no other process makes it.
+An entry is a file, and appears whole or not at all. Whoever reads or makes one holds a lease on it: a lock of the
+kernel, which ends with the process, even if it is killed. What is leased is not removed to make room, and no other
+process makes it.
 
 Nothing here is trusted, since a disk may damage what it keeps. Each kind of entry proves itself when it is read:
 
-    staged shards    `loading.staging`              their manifest, and the checksum of each sample
+    copies of shards `loading.copied_shards`        the checksum of each sample that is read from them; the copy of a
+                                                    killed process is gone on with
     decoded cells    `loading.decoded_cache`        a checksum of each sample; these are sealed
     features         `evaluation.feature_cache`     sealed as a whole
-    remote shards    `loading.copied_shards`        the checksum of each sample that is read from them; the copy of a
-                                                    killed process is gone on with
 """
 
 import errno
@@ -22,7 +22,6 @@ import fcntl
 import os
 import re
 import shutil
-import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -60,9 +59,9 @@ class Draft:
     name: str
     """Name of the entry."""
     path: Path
-    """The file or folder to write to."""
+    """The file to write to."""
     descriptor: int
-    """Open for reading and writing if it is a file."""
+    """Open for reading and writing."""
 
     def publish(self) -> None:
         """Give the entry its name; it stays leased, now for other readers too, until the draft's stack closes.
@@ -85,7 +84,7 @@ class LocalCache:
     folder: Path
     """Folder that contains only these files, or a place where it can be made."""
     limit_bytes: int
-    """Largest size of all entries; of a folder, its shards count."""
+    """Largest size of all entries."""
     remedy: str
     """What a user can set if the folder is of no use, for errors."""
 
@@ -141,28 +140,15 @@ class LocalCache:
             draft.publish()
             return True
 
-    def begin(
-        self,
-        name: str,
-        size_bytes: int,
-        stack: ExitStack,
-        *,
-        is_folder: bool = False,
-        waits: bool = False,
-        resumes: bool = False,
-    ) -> Draft | None:
+    def begin(self, name: str, size_bytes: int, stack: ExitStack, *, resumes: bool = False) -> Draft | None:
         """Make room for an entry of *size_bytes* and begin to make it.
-
-        When *stack* closes, an unfinished entry goes, unless it *resumes*.
 
         Args:
             name: Name of the entry.
             size_bytes: Size that it will have.
-            stack: Holds the lease of the draft.
-            is_folder: Whether it is a folder.
-            waits: Whether to wait for another process that makes it, and make it only if that one fails.
-            resumes: Whether to go on with a file that another process began; one that is never finished makes room as
-                entries do.
+            stack: Holds the lease of the draft; when it closes, an unfinished entry goes, unless it *resumes*.
+            resumes: Whether to go on with what another process began, once that process has ended; what is never gone
+                on with makes room as entries do.
 
         Returns:
             None if there is no room, if the entry is there already, or if another process makes it.
@@ -177,13 +163,13 @@ class LocalCache:
                     return None
                 if (resumes and path.exists()) or self._remove_unused(path):
                     with ExitStack() as making:
-                        descriptor = _open_draft(path, making, is_folder=is_folder, resumes=resumes)
+                        descriptor = _open_draft(path, making, resumes=resumes)
                         if descriptor is not None:
                             if not self._make_room(size_bytes, besides=path):
                                 return None
                             stack.enter_context(making.pop_all())
                             return Draft(cache=self, name=name, path=path, descriptor=descriptor)
-            if not waits:
+            if not resumes:
                 return None
             _wait_for_lock(path)
 
@@ -196,17 +182,13 @@ class LocalCache:
         return (self.folder / name).exists()
 
     def discard(self, name: str) -> None:
-        """Remove a damaged entry; a folder that a process reads stays.
+        """Remove a damaged entry.
 
         Raises:
             OSError: the folder cannot be written.
         """
-        path = self.folder / name
         with self.alone():
-            if path.is_dir():
-                self._remove_unused(path)
-            else:
-                path.unlink(missing_ok=True)
+            (self.folder / name).unlink(missing_ok=True)
 
     def find_unreferenced(self, is_referenced: Callable[[str], bool]) -> Iterator[Path]:
         """Yield the entries whose names are not referenced, and what killed processes were making."""
@@ -284,11 +266,11 @@ class LocalCache:
             return
         for path in self.folder.iterdir():
             unfinished = _UNFINISHED.fullmatch(path.name)
-            if not unfinished and not _NAME.fullmatch(path.name):
+            if not path.is_file() or not (unfinished or _NAME.fullmatch(path.name)):
                 continue
             with suppress(FileNotFoundError):
                 facts = path.stat()
-                size_bytes = int(unfinished[1]) if unfinished else _entry_bytes(path, facts)
+                size_bytes = int(unfinished[1]) if unfinished else facts.st_size
                 yield _Found(path, facts.st_mtime_ns, size_bytes, unfinished is not None)
 
     def _remove_unused(self, path: Path) -> bool:
@@ -296,33 +278,23 @@ class LocalCache:
         if not path.exists():
             return True
         with _held_if_unused(path) as is_held:
-            if is_held and path.is_dir():
-                self._remove_folder(path)
-            elif is_held:
+            if is_held:
                 path.unlink(missing_ok=True)
         return is_held
 
-    def _remove_folder(self, path: Path) -> None:
-        """Remove a folder; a process that is killed meanwhile leaves no half entry."""
-        if not _UNFINISHED.fullmatch(path.name):
-            aside = self.folder / f"unfinished-0-{path.name}"
-            shutil.rmtree(aside, ignore_errors=True)
-            path = path.rename(aside)
-        shutil.rmtree(path, ignore_errors=True)
 
-
-def _open_draft(path: Path, stack: ExitStack, *, is_folder: bool, resumes: bool) -> int | None:
-    """Make the file or folder *path* and return its descriptor, locked; None if another process has it.
+def _open_draft(path: Path, stack: ExitStack, *, resumes: bool) -> int | None:
+    """Make the file *path* and return its descriptor, locked; None if another process has it.
 
     When *stack* closes, an unfinished one goes, unless it *resumes*.
     """
-    if is_folder:
-        path.mkdir(mode=0o700)
-    flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT
-    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     stack.callback(os.close, descriptor)
+    is_ours = _try_lock(descriptor, is_free_without=not os.fstat(descriptor).st_size)
+    if not is_ours or not is_still(path, descriptor):  # the other process may have removed it just now
+        return None
     stack.callback(_remove_draft, path, descriptor, keeps_begun=resumes)
-    return descriptor if _try_lock(descriptor, is_free_without=not os.fstat(descriptor).st_size) else None
+    return descriptor
 
 
 def _lock(descriptor: int, how: int) -> None:
@@ -346,7 +318,7 @@ def _held_if_unused(path: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        yield _try_lock(descriptor, is_free_without=_NAME.fullmatch(path.name) is not None and path.is_file())
+        yield _try_lock(descriptor, is_free_without=_NAME.fullmatch(path.name) is not None)
     finally:
         os.close(descriptor)
 
@@ -372,14 +344,4 @@ def _wait_for_lock(path: Path) -> None:
 def _remove_draft(path: Path, descriptor: int, *, keeps_begun: bool) -> None:
     """Remove a draft that has not been published; what has its name by now may be another process's."""
     if is_still(path, descriptor) and not (keeps_begun and os.fstat(descriptor).st_size):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _entry_bytes(path: Path, facts: os.stat_result) -> int:
-    """Return the size of an entry; the small files beside the shards of a set do not count."""
-    if stat.S_ISDIR(facts.st_mode):
-        return sum(shard.stat().st_size for shard in path.glob("*.tar"))
-    return facts.st_size
+        path.unlink(missing_ok=True)

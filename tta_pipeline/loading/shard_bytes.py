@@ -1,47 +1,14 @@
-"""Read byte ranges of shards. Only this file knows whether the shards are on a disk or on a server."""
+"""Read byte ranges of shards. Only this file knows whether the shards are read where they are, or from copies."""
 
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.copied_shards import CopiedShards, ShardCache
 from tta_pipeline.shards.shard_set import ShardSet
-
-
-class ShardBytes(Protocol):
-    """Reads byte ranges of shards, numbered as in the manifest, for several threads at a time."""
-
-    def open(self, stack: ExitStack) -> None:
-        """Open the shards until *stack* closes."""
-        ...
-
-    def expect(self, indices: Indices) -> None:
-        """Announce that the samples at *indices*, shape (M,), will be read in about this order."""
-        ...
-
-    def read(self, shard: int, start: int, end: int, *, num_samples: int) -> bytes:
-        """Return the bytes from *start* to *end*, which *num_samples* samples have; fewer if the shard ends earlier."""
-        ...
-
-    def read_anew(self, shard: int, start: int, end: int) -> bytes:
-        """Return the same bytes from the shard's origin, without any cache."""
-        ...
-
-    def changed(self) -> Iterator[int]:
-        """Yield the shards that have changed since they were opened."""
-        ...
-
-    def place(self, shard: int) -> str:
-        """Return the path or URL of the shard, for messages."""
-        ...
-
-
-def open_shard_bytes(shard_set: ShardSet, cache: ShardCache) -> ShardBytes:
-    """Return the reader of the bytes of *shard_set*; *cache* keeps copies of shards at URLs."""
-    return LocalShards(shard_set) if shard_set.remote is None else CopiedShards(shard_set, shard_set.remote, cache)
 
 
 class LocalShards:
@@ -92,6 +59,16 @@ class LocalShards:
             raise StreamError(
                 f"{path} cannot be opened ({error.strerror}); expected a shard of the manifest: verify the shard set"
             ) from error
+
+
+ShardBytes = LocalShards | CopiedShards
+"""Reads byte ranges of shards, numbered as in the manifest, for several threads at a time."""
+
+
+def open_shard_bytes(shard_set: ShardSet, cache: ShardCache) -> ShardBytes:
+    """Return the reader of the bytes of *shard_set*; *cache* keeps copies of shards."""
+    is_read_in_place = shard_set.remote is None and cache.root is None
+    return LocalShards(shard_set) if is_read_in_place else CopiedShards(shard_set, cache)
 
 
 def _stamp(file: BinaryIO) -> tuple[int, int]:

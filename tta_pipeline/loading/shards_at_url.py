@@ -5,11 +5,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.remote_files import read_whole, validate_url
+from tta_pipeline.data.remote_files import REMOTE_SCHEMES, read_whole, scheme_of, validate_url
 from tta_pipeline.data.sources.remote_shards import RemoteCell, RemoteShards, write_remote_cell
 from tta_pipeline.domain.cells import CLEAN, Cell
-from tta_pipeline.errors import ManifestError
-from tta_pipeline.loading.shard_set_folders import LocalFolder, folder_at
+from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.shards.adopt_remote import PinClasses, adopt_remote
 from tta_pipeline.shards.expected_shard_set import cell_from_path
 from tta_pipeline.shards.manifest import parse_record
@@ -36,16 +35,22 @@ def open_location(location: Path | str) -> ShardSet:
         SourceError, StreamError: the URL is not valid, has no shards, or cannot be read.
         ClassMapError: a sample states no class.
     """
-    origin = (
-        folder_at(location) if isinstance(location, str) and "://" in location else LocalFolder(path=Path(location))
-    )
-    if isinstance(origin, LocalFolder):
-        return ShardSet.open(origin.path)
-    digest = hashlib.sha256(origin.url.encode()).hexdigest()[:32]
+    if not isinstance(location, str) or not (scheme := scheme_of(location)):
+        return ShardSet.open(Path(location))
+    url = validate_url(location, expected=(*REMOTE_SCHEMES, "file"))
+    if scheme != "file":
+        return _open_url(url)
+    if not url.startswith("file:///"):
+        raise StreamError(f"found {location}; expected file:/// and an absolute path")
+    return ShardSet.open(Path(unquote(url.removeprefix("file://"))))
+
+
+def _open_url(url: str) -> ShardSet:
+    digest = hashlib.sha256(url.encode()).hexdigest()[:32]
     root = node_local_folder() / "at-urls" / digest
     root.mkdir(parents=True, exist_ok=True)
     with locked(root.with_name(f"{digest}.lock")):
-        return adopt_url(origin.url, root).shard_set
+        return adopt_url(url, root).shard_set
 
 
 def adopt_url(

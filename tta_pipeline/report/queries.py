@@ -109,7 +109,7 @@ ORDER BY stream, experiment, subset, seed, first_image
 """
 
 WHERE_THE_TIME_GOES = """
-SELECT experiment, subset, sum(num_samples) AS num_samples, sum(staging_s) AS staging_s,
+SELECT experiment, subset, sum(num_samples) AS num_samples,
        sum(metadata_scan_s) AS scan_s, sum(pipeline_setup_s) AS setup_s, sum(data_wait_s) AS data_wait_s,
        sum(compute_s) AS compute_s, sum(greatest(0, wall_s - data_wait_s - compute_s)) AS other_s,
        sum(wall_s) AS wall_s, sum(host_to_device_s) AS copy_beside_computing_s

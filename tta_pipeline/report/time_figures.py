@@ -9,7 +9,6 @@ from tta_pipeline.report.figure_style import MARKERS, WIDTH_IN, hide_frame, pick
 from tta_pipeline.report.tables import Table
 
 _STAGES = {
-    "staging_s": "stage shards",
     "scan_s": "scan manifest",
     "setup_s": "set up",
     "data_wait_s": "wait for data",

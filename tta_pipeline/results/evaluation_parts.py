@@ -506,11 +506,6 @@ class Timing:
     """Where the time of the pass went."""
 
     num_batches: Annotated[int, Column("Batches of the pass", sql="INTEGER", above=0)]
-    staging_s: Annotated[
-        float,
-        _seconds("Copying the shards to node-local disk, during the computation on the previous cell if any; 0 if read "
-                 "in place"),
-    ]  # fmt: skip
     metadata_scan_s: Annotated[float, _seconds("Reading the manifest and checking that the shards match it")]
     pipeline_setup_s: Annotated[float, _seconds("Constructing the stream")]
     time_to_first_batch_s: Annotated[

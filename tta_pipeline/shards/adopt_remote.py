@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -25,6 +24,7 @@ from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.shard_reading import Sample, ShardContents, ShardToRead, read_shard
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
+from tta_pipeline.util.daemon_threads import run_ahead
 from tta_pipeline.util.progress import Progress
 
 _UNFINISHED = "unfinished-shards-"
@@ -194,22 +194,16 @@ def _contents_from_index(shard_set: ShardSet) -> Iterator[ShardContents]:
 
 def _read_remote_shards(remote: RemoteCell, folder: Path, progress: Progress) -> Iterator[ShardContents]:
     """Read each shard while the next one is downloaded."""
-    with (
-        TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as name,
-        ThreadPoolExecutor(1, thread_name_prefix="tta-fetch") as pool,
-    ):
-        scratch = Path(name)
+    # After an error or Ctrl-C, the next one may still arrive while the folder is removed.
+    with TemporaryDirectory(prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True) as scratch:
 
         def fetch(shard: RemoteShard) -> Path:
-            with (scratch / shard.name).open("w+b", buffering=0) as out:
+            path = Path(scratch, shard.name)
+            with path.open("w+b", buffering=0) as out:
                 copy_file(shard.url, out, shard.facts, algorithm="sha256")
-            return scratch / shard.name
+            return path
 
-        arriving = pool.submit(fetch, remote.shards[0])
-        for shard, following in zip(remote.shards, [*remote.shards[1:], None], strict=True):
-            path = arriving.result()
-            if following:
-                arriving = pool.submit(fetch, following)
+        for shard, path in zip(remote.shards, run_ahead(fetch, remote.shards), strict=True):
             try:
                 contents = read_shard(ShardToRead(path, is_foreign=True), progress.advance)
             except ManifestError as error:

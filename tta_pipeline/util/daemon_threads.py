@@ -1,7 +1,9 @@
 """Work in threads that Ctrl-C does not wait for, such as that of a library that waits for a server."""
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
+from itertools import islice
 from threading import Thread
 from typing import TypeVar
 
@@ -12,38 +14,31 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def run_at_once(work: Callable[[Item], Result], items: Sequence[Item], *, num_threads: int) -> list[Result]:
-    """Return the result of *work* for each of *items*, in their order.
-
-    After an error, work that has begun is waited for, and the rest is left undone; after Ctrl-C nothing is waited for.
+def run_ahead(work: Callable[[Item], Result], items: Iterable[Item], *, num_at_once: int = 1) -> Iterator[Result]:
+    """Yield the result of *work* for each of *items*, in their order, while the next *num_at_once* are worked on.
 
     Raises:
-        Exception: *work* raised it.
+        Exception: *work* raised it; what has begun goes on, and nobody waits for it.
     """
-    futures = [Future[Result]() for _ in items]
-    pending = iter(list(zip(items, futures, strict=True)))
-
-    def serve() -> None:
-        for item, future in pending:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(work(item))
-                except BaseException as error:  # noqa: BLE001 - it is raised by the thread that waits
-                    future.set_exception(error)
-
-    for _ in range(min(num_threads, len(items))):
-        Thread(target=serve, name="tta-at-once", daemon=True).start()
-    try:
-        return [_await(future) for future in futures]
-    except Exception:
-        wait([future for future in futures if not future.cancel()])
-        raise
-    finally:
-        for future in futures:
-            future.cancel()
+    remaining = iter(items)
+    running = deque(_start(work, item) for item in islice(remaining, num_at_once))
+    while running:
+        future = running.popleft()
+        while not future.done():
+            wait([future], timeout=_LISTEN_S)
+        result = future.result()
+        running.extend(_start(work, item) for item in islice(remaining, 1))
+        yield result
 
 
-def _await(future: Future[Result]) -> Result:
-    while not future.done():
-        wait([future], timeout=_LISTEN_S)
-    return future.result()
+def _start(work: Callable[[Item], Result], item: Item) -> Future[Result]:
+    future = Future[Result]()
+
+    def run() -> None:
+        try:
+            future.set_result(work(item))
+        except BaseException as error:  # noqa: BLE001 - it is raised by the thread that waits
+            future.set_exception(error)
+
+    Thread(target=run, name="tta-ahead", daemon=True).start()
+    return future

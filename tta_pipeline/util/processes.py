@@ -62,14 +62,7 @@ class Workers:
     def start(self, work: Callable[..., Any] | None = None) -> None:
         """Start the processes that are not running yet, and let them import the module of *work*."""
         while len(self._processes) < self.num_processes:
-            environment = {
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),  # workers import the same modules
-                "OPENBLAS_NUM_THREADS": "1",  # else NumPy starts a thread per core in every worker
-            }
-            process = subprocess.Popen(  # noqa: S603 - our own command, and nothing else
-                _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-            )
+            process = start_worker()
             self._processes.append(process)
             self._idle.put(process)
             if work:
@@ -96,20 +89,45 @@ class Workers:
     def _run_in_worker(self, work: Callable[..., Result], args: Any, kwargs: Any) -> Result:
         process = self._idle.get()
         try:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            _send((work, args, kwargs), process.stdin)
-            succeeded, result = pickle.load(process.stdout)  # noqa: S301 - from our own child
-        except (EOFError, OSError) as error:
-            raise WorkerError(
-                f"process {process.pid} ended with status {process.wait()} during its work; expected it to finish. A "
-                "machine that is short of memory kills processes: use fewer of them"
-            ) from error
+            return ask_worker(process, work, *args, **kwargs)
         finally:
             self._idle.put(process)
-        if not succeeded:
-            raise result
-        return result  # type: ignore[no-any-return]
+
+
+def start_worker() -> subprocess.Popen[bytes]:
+    """Start a process that does the work of `ask_worker` until it is killed, or its input ends."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),  # workers import the same modules
+        "OPENBLAS_NUM_THREADS": "1",  # else NumPy starts a thread per core in every worker
+    }
+    return subprocess.Popen(  # noqa: S603 - our own command, and nothing else
+        _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    )
+
+
+def ask_worker(
+    process: subprocess.Popen[bytes], work: Callable[P, Result], /, *args: P.args, **kwargs: P.kwargs
+) -> Result:
+    """Return the result of *work*, a module-level function, in a *process* that does nothing else meanwhile.
+
+    Raises:
+        WorkerError: the process ended before it answered.
+        Exception: *work* raised it.
+    """
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        _send((work, args, kwargs), process.stdin)
+        succeeded, result = pickle.load(process.stdout)  # noqa: S301 - from our own child
+    except (EOFError, OSError, pickle.UnpicklingError) as error:  # it may end in the middle of an answer
+        raise WorkerError(
+            f"process {process.pid} ended with status {process.wait()} during its work; expected it to finish. A "
+            "machine that is short of memory kills processes: use fewer of them"
+        ) from error
+    if not succeeded:
+        raise result
+    return result  # type: ignore[no-any-return]
 
 
 def _import_only(work: Callable[..., Any]) -> None:

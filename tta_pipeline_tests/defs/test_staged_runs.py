@@ -1,4 +1,4 @@
-"""A run whose shards are copied to a local disk first has the same results."""
+"""A run whose shards are copied to a local disk has the same results."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ def contrast_5(project: Project) -> dict:
 
 
 def test_staged_cells_give_the_same_predictions(sweep: Project, tmp_path: Path):
-    """Each cell's shards are copied to the stage, the copying is timed, and nothing else changes."""
+    """Each cell's shards are copied, and nothing else changes."""
     own = new_project(tmp_path)
     own.add_benchmark("small", SMALL)
     copy_benchmark(sweep, own, without=("source", "report", "results"))
@@ -28,6 +28,8 @@ def test_staged_cells_give_the_same_predictions(sweep: Project, tmp_path: Path):
 
     straight, staged = contrast_5(sweep), contrast_5(own)
     assert straight["predictions_sha256"] == staged["predictions_sha256"]
-    assert staged["staging_s"] > straight["staging_s"] == 0
-    assert staged["manifest_sha256"] in {path.name for path in (tmp_path / "stage" / "tta_pipeline-staged").iterdir()}
-    assert 2 == len(list((tmp_path / "stage" / "tta_pipeline-staged").glob("*/manifest.json")))
+    manifests = [
+        own.locations.root / "small" / "shards" / cell / "manifest.json" for cell in ("contrast/3", "contrast/5")
+    ]
+    shards = {shard["sha256"] for path in manifests for shard in json.loads(path.read_text())["shards"]}
+    assert shards == {path.stem for path in (tmp_path / "stage" / "tta_pipeline-shards").glob("*.tar")}

@@ -90,7 +90,7 @@ def opened(own: ExperimentResults, cell: Cell) -> OpenStream:
     """Return the stream of *cell* as it is evaluated."""
     (plan,) = own.plans(cell)
     with ThreadPoolExecutor(1) as thread:
-        segments = SegmentsAhead(own, thread, stage=None)
+        segments = SegmentsAhead(own, thread)
         with segments.opened(Step(plan, plan.segments[0]), then=None) as found:
             return found
 

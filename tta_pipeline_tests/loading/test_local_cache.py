@@ -48,13 +48,9 @@ def test_what_was_used_longest_ago_makes_room(cache: LocalCache):
     assert {ONE, LAST} == names(cache)
 
 
-@pytest.mark.parametrize("is_folder", [False, True])
-def test_what_is_read_makes_no_room(cache: LocalCache, *, is_folder: bool):
+def test_what_is_read_makes_no_room(cache: LocalCache):
     """Not for a larger entry either, until the reader has ended; a second reader is no hindrance."""
-    with ExitStack() as stack:
-        draft = cache.begin(ONE, 100, stack, is_folder=is_folder)
-        (draft.path / "a.tar" if is_folder else draft.path).write_bytes(bytes(100))
-        draft.publish()
+    cache.write(ONE, bytes(100))
     with ExitStack() as stack:
         assert cache.lease(ONE, stack) is not None
         assert used(cache, ONE)
@@ -72,7 +68,7 @@ def test_an_entry_is_made_once(cache: LocalCache):
         draft = cache.begin(ONE, 150, stack)
         assert cache.begin(ONE, 150, stack) is None
         assert not cache.write(OTHER, bytes(100))
-        waiting = threading.Thread(target=lambda: found.append(cache.begin(ONE, 150, stack, waits=True)))
+        waiting = threading.Thread(target=lambda: found.append(cache.begin(ONE, 150, stack, resumes=True)))
         waiting.start()
         draft.path.write_bytes(b"whole")
         draft.publish()
@@ -89,7 +85,7 @@ def test_what_is_left_unfinished_is_made_by_the_next(cache: LocalCache):
 
     def make() -> None:
         with ExitStack() as stack:
-            draft = cache.begin(ONE, 150, stack, waits=True)
+            draft = cache.begin(ONE, 150, stack, resumes=True)
             made.append(draft.path.read_bytes())
             draft.publish()
 
@@ -107,7 +103,7 @@ def test_what_a_killed_process_made_goes(cache: LocalCache):
     """It is listed, never has the name of the whole, and the next entry takes its room."""
     child = os.fork()
     if child == 0:
-        cache.begin(ONE, 150, ExitStack(), is_folder=True)
+        cache.begin(ONE, 150, ExitStack())
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     assert [cache.folder / f"unfinished-150-{ONE}"] == list(cache.find_unreferenced(lambda _: True))
@@ -146,7 +142,7 @@ def test_a_file_that_a_killed_process_began_is_gone_on_with(cache: LocalCache):
     cache.write(ONE, bytes(50))
 
     with ExitStack() as stack:
-        draft = cache.begin(name, 150, stack, waits=True, resumes=True)
+        draft = cache.begin(name, 150, stack, resumes=True)
         assert b"half" == draft.path.read_bytes()
         assert not cache.write(OTHER, bytes(100))
     assert cache.write(OTHER, bytes(200))

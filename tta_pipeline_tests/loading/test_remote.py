@@ -7,49 +7,54 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tta_pipeline.data import copied_file, remote_files
 from tta_pipeline.data.remote_files import expand_braces
-from tta_pipeline.errors import StreamError
-from tta_pipeline.loading.staging import Stage
+from tta_pipeline.errors import PipelineError, StreamError
+from tta_pipeline.loading.copied_shards import copy_shard_set
+from tta_pipeline.loading.shards_at_url import open_location
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.loading.servers import s3_bucket, web_server
 from tta_pipeline_tests.shards.test_checked_reading import pixels
 
 
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A $TMPDIR of its own, where sets at URLs are described, and short pauses."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("tmp")))
+    monkeypatch.setattr(remote_files, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(copied_file, "_PAUSES_S", (0.01, 0.02))
+
+
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    """An empty stage."""
-    return Stage(root=tmp_path / "stage", limit_bytes=10**8, tell=lambda _: None)
+def here(tmp_path: Path) -> Path:
+    """An empty folder on local disk."""
+    (tmp_path / "here").mkdir()
+    return tmp_path / "here"
 
 
-def assert_arrives(shard_set: ShardSet, location: str, stage: Stage) -> None:
+def assert_arrives(shard_set: ShardSet, location: str, here: Path) -> None:
     """The set at *location* is *shard_set*, on local disk."""
-    with stage.shard_set(location) as staged:
-        assert stage.folder / shard_set.manifest.sha256 == staged.folder
-        assert shard_set.manifest == staged.manifest
-        np.testing.assert_array_equal(pixels(shard_set), pixels(staged))
+    copy_shard_set(open_location(location), here)
+    found = ShardSet.open(here)
+    found.require_intact()
+    assert shard_set.manifest.shards == found.manifest.shards
+    np.testing.assert_array_equal(pixels(shard_set), pixels(found))
 
 
-def assert_nothing_arrives(location: str, stage: Stage, found: str) -> None:
-    """Staging fails and names what was found, and nothing but the lock is left."""
-    with pytest.raises(StreamError, match=found), stage.shard_set(location):
-        pass
-    assert not stage.root.exists() or {"lock", "CACHEDIR.TAG"} == {path.name for path in stage.folder.iterdir()}
-
-
-def test_a_set_arrives_by_http_and_once(shard_set: ShardSet, stage: Stage):
-    """Each byte comes once, and the second reader asks for no shard."""
+def test_a_set_arrives_by_http_and_once(shard_set: ShardSet, here: Path):
+    """Each byte comes once, after those of the first samples."""
     with web_server(shard_set.folder) as web:
-        assert_arrives(shard_set, web.url, stage)
-        requests = web.requests()
-        assert_arrives(shard_set, f"{web.url}/", stage)
+        found = open_location(f"{web.url}/")
+        asked = len(web.requests())
+        copy_shard_set(found, here)
 
-        assert requests == web.requests()
-    assert len(requests) == len(set(requests)) == len(shard_set.manifest.shards)
+        assert len(shard_set.manifest.shards) == len(set(web.requests()[asked:])) == len(web.requests()[asked:])
+    np.testing.assert_array_equal(pixels(shard_set), pixels(ShardSet.open(here)))
 
 
-def test_a_set_arrives_by_s3(shard_set: ShardSet, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_set_arrives_by_s3(shard_set: ShardSet, here: Path, tmp_path: Path):
     """From a server that speaks S3, by the endpoint and the keys of the environment."""
-    with s3_bucket("shards", tmp_path) as bucket:
+    with s3_bucket("shards", tmp_path) as bucket, pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.delenv("AWS_PROFILE")
         address = bucket.meta.client.meta.endpoint_url
         for name, value in {"ENDPOINT_URL": address, "ACCESS_KEY_ID": "me", "SECRET_ACCESS_KEY": "secret"}.items():
@@ -57,27 +62,33 @@ def test_a_set_arrives_by_s3(shard_set: ShardSet, stage: Stage, tmp_path: Path, 
         for path in shard_set.folder.iterdir():
             bucket.upload_file(str(path), f"fog/5/{path.name}")
 
-        assert_arrives(shard_set, "s3://shards/fog/5", stage)
+        assert_arrives(shard_set, "s3://shards/fog/5", here)
+        found = open_location("s3://shards/fog/5")
         bucket.Object(f"fog/5/{shard_set.manifest.shards[1].name}").delete()
-        empty = Stage(root=stage.root / "other", limit_bytes=10**8, tell=stage.tell)
-        assert_nothing_arrives("s3://shards/fog/5", empty, r"1\.tar.*\bno such file\b")
-        assert_nothing_arrives("s3://shards/fog/4", empty, r"s3://shards/fog/4/manifest\.json.*\bno such file\b")
+        with pytest.raises(StreamError, match=r"1\.tar.*\bno such file\b"):
+            copy_shard_set(found, here)
+        with pytest.raises(PipelineError, match=r"s3://shards/fog/4\b"):
+            open_location("s3://shards/fog/4")
 
 
-def test_a_set_arrives_by_file_url(shard_set: ShardSet, stage: Stage):
+def test_a_set_arrives_by_file_url(shard_set: ShardSet, here: Path):
     """A file URL is a folder."""
-    assert_arrives(shard_set, shard_set.folder.as_uri(), stage)
+    assert_arrives(shard_set, shard_set.folder.as_uri(), here)
 
 
-@pytest.mark.parametrize("fault", ["503", "cut", "changed"])
-def test_a_fault_that_passes_is_no_fault(shard_set: ShardSet, stage: Stage, fault: str):
-    """A server that is busy, cuts connections or gives other bytes is asked again."""
-    with web_server(shard_set.folder, fault, times=1) as web:
-        assert_arrives(shard_set, web.url, stage)
+@pytest.mark.parametrize("fault", ["503", "cut", "short", "stall", "changed"])
+def test_a_fault_that_passes_is_no_fault(shard_set: ShardSet, here: Path, monkeypatch: pytest.MonkeyPatch, fault: str):
+    """A server that is busy, cuts connections, stalls, or gives too few or other bytes is asked again."""
+    monkeypatch.setattr(remote_files, "_SILENCE_S", 0.7)
+    with web_server(shard_set.folder) as web:
+        found = open_location(web.url)
+        web.commit(fault, 2)
+        copy_shard_set(found, here)
+    np.testing.assert_array_equal(pixels(shard_set), pixels(ShardSet.open(here)))
 
 
 @pytest.mark.parametrize(
-    ("fault", "found"),
+    ("fault", "said"),
     [
         ("503", r"\D*\b503\b"),
         ("cut", r"\D*\b\d+\b\D*\b\d+\b"),
@@ -85,33 +96,28 @@ def test_a_fault_that_passes_is_no_fault(shard_set: ShardSet, stage: Stage, faul
         ("changed", r".*\b[0-9a-f]{64}\b.*\b[0-9a-f]{64}\b"),
     ],
 )
-def test_a_fault_that_stays_is_named(shard_set: ShardSet, stage: Stage, fault: str, found: str):
-    """The error says URL, found and expected, and nothing half is left."""
-    with web_server(shard_set.folder, fault) as web:
-        assert_nothing_arrives(web.url, stage, rf"{web.url}/.*\.tar{found}")
+def test_a_fault_that_stays_is_named(shard_set: ShardSet, here: Path, fault: str, said: str):
+    """The error says URL, found and expected."""
+    with web_server(shard_set.folder) as web:
+        found = open_location(web.url)
+        web.commit(fault)
+        with pytest.raises(StreamError, match=rf"{web.url}/.*\.tar{said}"):
+            copy_shard_set(found, here)
 
 
 @pytest.mark.parametrize("name", ["samples.parquet", "manifest.json"])
-def test_records_are_proven_too(shard_set: ShardSet, stage: Stage, name: str):
+def test_records_are_proven_too(shard_set: ShardSet, name: str):
     """A damaged index or manifest is named by its URL."""
     path = shard_set.folder / name
     path.write_bytes(path.read_bytes()[:-20])
-    with web_server(shard_set.folder) as web:
-        assert_nothing_arrives(web.url, stage, f"{web.url}/{name}")
+    with web_server(shard_set.folder) as web, pytest.raises(PipelineError, match=f"{web.url}/{name}"):
+        open_location(web.url)
 
 
-def test_a_server_that_is_not_there_is_named(stage: Stage):
+def test_a_server_that_is_not_there_is_named():
     """No traceback of a library, but the address and the kind of fault."""
-    assert_nothing_arrives(
-        "http://127.0.0.1:9/fog/5", stage, r"http://127\.0\.0\.1:9/fog/5/manifest\.json.*\bconnection\b"
-    )
-
-
-def test_what_does_not_fit_is_refused(shard_set: ShardSet, tmp_path: Path):
-    """A remote set cannot be read from its place, so the limit must be raised."""
-    small = Stage(root=tmp_path / "stage", limit_bytes=shard_set.manifest.shard_bytes - 1, tell=lambda _: None)
-    with web_server(shard_set.folder) as web:
-        assert_nothing_arrives(web.url, small, rf"{web.url}\b.*\b{small.limit_bytes + 1}\b.*\b{small.limit_bytes}\b")
+    with pytest.raises(PipelineError, match=r"http://127\.0\.0\.1:9/fog/5/manifest\.json.*\bconnection\b"):
+        open_location("http://127.0.0.1:9/fog/5")
 
 
 @pytest.mark.parametrize(
@@ -130,22 +136,20 @@ def test_what_does_not_fit_is_refused(shard_set: ShardSet, tmp_path: Path):
 def test_what_is_no_plain_url_is_refused(location: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """No shell starts, no chain is followed, and no secret is repeated."""
     monkeypatch.chdir(tmp_path)
-    stage = Stage(root=tmp_path / "stage", limit_bytes=0, tell=lambda _: None)
-    with pytest.raises(StreamError, match=re.escape(found)) as refusal, stage.shard_set(location):
-        pass
+    with pytest.raises(StreamError, match=re.escape(found)) as refusal:
+        open_location(location)
 
     assert "secret" not in "".join(traceback.format_exception(refusal.value))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a{1..3}", "a b", "a::b", "a|b", "é"])
-def test_a_folder_may_have_any_name(shard_set: ShardSet, stage: Stage, tmp_path: Path, name: str):
+def test_a_folder_may_have_any_name(shard_set: ShardSet, tmp_path: Path, name: str):
     """What is special in a URL is a character in a path."""
     folder = shard_set.folder.rename(tmp_path / name)
 
     assert (str(folder),) == expand_braces(str(folder))
-    with stage.shard_set(str(folder)) as staged:
-        assert shard_set.manifest == staged.manifest
+    assert shard_set.manifest == open_location(str(folder)).manifest
 
 
 def test_braces_expand():

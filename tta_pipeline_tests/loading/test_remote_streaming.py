@@ -3,8 +3,10 @@
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +26,6 @@ from tta_pipeline.errors import ManifestError, PipelineError, SourceError, Strea
 from tta_pipeline.loading.copied_shards import ShardCache
 from tta_pipeline.loading.dataset import open_shards
 from tta_pipeline.loading.reader import Stream
-from tta_pipeline.loading.staging import Stage
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.loading.stream_order import StreamOrder, shuffled_order, stored_order
 from tta_pipeline.shards.adopt_remote import adopt_remote
@@ -40,8 +41,9 @@ Adopt = Callable[..., ShardSet]
 
 
 @pytest.fixture(autouse=True)
-def own_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A $TMPDIR of its own."""
+    del tmp_path  # it is made in the other one
     # Short, since torch's workers make sockets in it; a reader ahead may still write there when a test has ended.
     with TemporaryDirectory(prefix="tta-", ignore_cleanup_errors=True) as folder:
         monkeypatch.setattr("tempfile.tempdir", folder)
@@ -237,11 +239,11 @@ def test_a_folder_that_cannot_be_listed_says_what_to_write(web: Web, adopt: Adop
         adopt(f"{web.url}/set")
 
 
-@pytest.mark.parametrize("fault", ["503", "cut", "changed"])
+@pytest.mark.parametrize("fault", ["503", "cut", "short", "changed"])
 def test_a_fault_that_passes_is_no_fault(shard_set: ShardSet, web: Web, adopt: Adopt, fault: str):
-    """A server that is busy, cuts or gives other bytes is asked again."""
+    """A server that is busy, cuts or gives too few or other bytes is asked again."""
     found = adopt(f"{web.url}/set")
-    web.commit(fault, 1)
+    web.commit(fault, 2)
 
     np.testing.assert_array_equal(images(shard_set), images(found))
 
@@ -279,6 +281,23 @@ def half_sent(emptied: Path, web: Web, adopt: Adopt) -> ShardSet:
 def test_a_first_batch_waits_for_its_bytes_only(half_sent: ShardSet):
     """The rest of the shard is still missing."""
     assert 6 == len(next(iter(open_shards(half_sent.folder).stream(batch_size=6, num_threads=0))).labels)
+
+
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_ctrl_c_does_not_wait_for_a_server_that_stalls(half_sent: ShardSet, num_threads: int):
+    """It would be waited for for half a minute."""
+    code = (
+        "import tta_pipeline as tta\n"
+        f"for _ in tta.open_shards({str(half_sent.folder)!r}).stream(batch_size=6, num_threads={num_threads}):\n"
+        "    print(flush=True)"
+    )
+    with running([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert "\n" == process.stdout.readline()
+        time.sleep(1)  # by now it waits
+        process.send_signal(signal.SIGINT)
+
+        assert 0 != process.wait(timeout=15)
 
 
 def test_a_killed_copy_goes_on_where_it_stopped(half_sent: ShardSet, web: Web):
@@ -342,7 +361,7 @@ def test_the_cache_keeps_to_its_limit(shard_set: ShardSet, web: Web, adopt: Adop
     kept = sum(path.stat().st_size for path in cache.folder.glob("*.tar"))
     assert 0 < kept <= cache.limit_bytes
     assert (cache.folder / "mine.tar").exists()
-    with pytest.raises(StreamError, match=rf"\.tar.*\b{cache.limit_bytes}\b.*\bremote_limit_gib\b"):
+    with pytest.raises(StreamError, match=rf"\.tar.*\b{cache.limit_bytes}\b.*\bstage_limit_gib\b"):
         images(found, mixed, cache=cache)
 
 
@@ -350,7 +369,7 @@ def test_a_cache_that_cannot_be_written_is_named(web: Web, adopt: Adopt, tmp_pat
     """The error says what to set."""
     found = adopt(f"{web.url}/set")
     (tmp_path / "file").write_text("")
-    with pytest.raises(StreamError, match=r"file/tta_pipeline-remote.*\bstage_folder\b.*\bremote_limit_gib\b"):
+    with pytest.raises(StreamError, match=r"file/tta_pipeline-shards.*\bstage_folder\b.*\bstage_limit_gib\b"):
         images(found, cache=ShardCache(root=tmp_path / "file"))
 
 
@@ -422,13 +441,6 @@ def test_a_forked_worker_that_asks_a_server_says_so(web: Web):
 
     with pytest.raises(PipelineError, match=r"\bforked\b.*\bforkserver\b"):
         list(DataLoader(dataset, num_workers=1, multiprocessing_context="fork"))
-
-
-def test_staging_leaves_a_set_at_urls_where_it_is(web: Web, adopt: Adopt, tmp_path: Path):
-    """What is read of it is kept by the shard."""
-    found = adopt(f"{web.url}/set")
-    with Stage(root=tmp_path / "stage", limit_bytes=10**8, tell=print).shard_set(str(found.folder)) as staged:
-        assert found.folder == staged.folder
 
 
 def test_what_needs_the_shards_themselves_says_so(web: Web, adopt: Adopt):

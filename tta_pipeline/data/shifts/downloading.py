@@ -23,7 +23,7 @@ from tta_pipeline.data.copied_file import copy_file
 from tta_pipeline.data.remote_files import FileFacts, fetch_file_facts
 from tta_pipeline.data.shifts.shift_set import PublishedArchive, ShiftSet
 from tta_pipeline.errors import SourceError, StreamError
-from tta_pipeline.util.daemon_threads import run_at_once
+from tta_pipeline.util.daemon_threads import run_ahead
 from tta_pipeline.util.files import advice, fsync_path, write_atomically
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.progress import Progress, Reporter, Step
@@ -158,13 +158,14 @@ def _download_one(archive: PublishedArchive, path: Path, progress: Reporter) -> 
             _lock_or_refuse(file, path)
             try:
                 (facts,) = fetch_file_facts([archive.url])
-                _require_stated_size(archive, facts)
+                if problem := _problem(archive, facts.size_bytes, archive.md5 or ""):
+                    raise SourceError(f"{archive.url}: {problem} according to its publisher: see the publisher's page")
                 _forget_another_file(file, archive.url, facts)
                 missing_bytes = facts.size_bytes - file.seek(0, os.SEEK_END)
                 _require_free(missing_bytes, path.parent, path.name)
                 told = _MegabyteProgress(progress(path.name, missing_bytes // _MB, unit="MB"))
                 receive = partial(copy_file, out=file, facts=facts, algorithm="md5", report=told.advance)
-                (md5,) = run_at_once(receive, [archive.url], num_threads=1)
+                (md5,) = run_ahead(receive, [archive.url])
             except StreamError as error:
                 raise SourceError(f"{error}; try again, which resumes, or open this URL in a browser") from None
             if problem := _problem(archive, facts.size_bytes, md5):
@@ -185,14 +186,6 @@ def _download_one(archive: PublishedArchive, path: Path, progress: Reporter) -> 
         is_checked=archive.md5 is not None,
         num_received_bytes=told.num_bytes,
     )
-
-
-def _require_stated_size(archive: PublishedArchive, facts: FileFacts) -> None:
-    if archive.size_bytes not in (None, facts.size_bytes):
-        raise SourceError(
-            f"{archive.url}: found a file of {facts.size_bytes:,} bytes; its publisher says {archive.size_bytes:,}: "
-            "see the publisher's page"
-        )
 
 
 def _forget_another_file(file: FileIO, url: str, facts: FileFacts) -> None:

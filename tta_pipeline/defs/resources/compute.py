@@ -34,14 +34,14 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
     )
     stage_folder: str = Field(
         default="",
-        description="Folder to which a cell's shards are copied before they are read, while the cell before it "
-        "computes: `$TMPDIR`, or another folder on node-local disk; empty: none, shards are read in place",
+        description="Folder to which shards are copied ahead of the reader, for the next experiment too: `$TMPDIR`, or "
+        "another folder on node-local disk; empty: shards are read in place, and only those at URLs are copied, to "
+        "$TMPDIR",
     )
-    stage_limit_gib: float = Field(default=64.0, gt=0, description="Size limit of that folder, in GiB")
-    remote_limit_gib: float = Field(
+    stage_limit_gib: float = Field(
         default=16.0,
         ge=0.125,
-        description="Size limit, in GiB, of cached shards from URLs, in the same folder or, if none is set, in $TMPDIR",
+        description="Size limit of these copies, in GiB; a shard for which there is no room is read in place",
     )
     decoded_folder: str = Field(
         default="",
@@ -61,7 +61,6 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
             checkpoint_every=self.checkpoint_every,
             stage_folder=self.stage_folder,
             stage_limit_bytes=int(self.stage_limit_gib * 2**30),
-            remote_limit_bytes=int(self.remote_limit_gib * 2**30),
             decoded_folder=self.decoded_folder,
             decoded_limit_bytes=int(self.decoded_limit_gib * 2**30),
         )

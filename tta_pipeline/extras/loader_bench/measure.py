@@ -1,7 +1,6 @@
 """Measures loaders in turn, and returns a row for each: medians of the repeats, with the range."""
 
 import os
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,8 +21,9 @@ from tta_pipeline.extras.loader_bench.timed_read import (
     time_read,
     warm_up,
 )
+from tta_pipeline.loading.copied_shards import copy_shard_set
 from tta_pipeline.loading.device import accelerator_kind
-from tta_pipeline.loading.staging import Stage
+from tta_pipeline.loading.shards_at_url import open_location
 from tta_pipeline.util.files import scratch_folder
 from tta_pipeline.util.processes import Workers
 
@@ -132,14 +132,13 @@ def nearby(location: str, report: Callable[[str], None], *, is_staged: bool) -> 
     if not is_staged and "://" not in location:
         yield Path(location), None
         return
-    with scratch_folder("loader-bench-stage") as root:
-        # The stage is empty, so only the copying is timed; the disk's free space is the limit.
-        stage = Stage(root=root, limit_bytes=shutil.disk_usage(root).free, tell=report)
+    with scratch_folder("loader-bench-stage") as folder:
+        shard_set = open_location(location)
         started = time.perf_counter()
-        with stage.shard_set(location) as shard_set:
-            mb_per_s = shard_set.manifest.shard_bytes / (time.perf_counter() - started) / 1e6
-            report(f"staged {shard_set.manifest.shard_bytes / 1e6:,.1f} MB at {mb_per_s:,.0f} MB/s, verified")
-            yield shard_set.folder, mb_per_s
+        copy_shard_set(shard_set, folder)
+        mb_per_s = shard_set.manifest.shard_bytes / (time.perf_counter() - started) / 1e6
+        report(f"staged {shard_set.manifest.shard_bytes / 1e6:,.1f} MB at {mb_per_s:,.0f} MB/s, verified")
+        yield folder, mb_per_s
 
 
 def require_device(device: str) -> None:

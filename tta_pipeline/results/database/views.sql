@@ -777,12 +777,11 @@ COMMENT ON COLUMN run_comparison.same_predictions IS 'Whether all predicted labe
 CREATE VIEW stage_timings AS
 WITH stages AS (
     SELECT benchmark, shift_set, experiment, subset, unnest([
-        {'stage': 'stage shards', 's': staging_s, 'position': 3},
-        {'stage': 'scan metadata', 's': metadata_scan_s, 'position': 4},
-        {'stage': 'set up', 's': pipeline_setup_s, 'position': 5},
-        {'stage': 'wait for data', 's': data_wait_s, 'position': 6},
-        {'stage': 'compute', 's': compute_s, 'position': 7},
-        {'stage': 'other', 's': greatest(0, wall_s - data_wait_s - compute_s), 'position': 8}
+        {'stage': 'scan metadata', 's': metadata_scan_s, 'position': 3},
+        {'stage': 'set up', 's': pipeline_setup_s, 'position': 4},
+        {'stage': 'wait for data', 's': data_wait_s, 'position': 5},
+        {'stage': 'compute', 's': compute_s, 'position': 6},
+        {'stage': 'other', 's': greatest(0, wall_s - data_wait_s - compute_s), 'position': 7}
     ], recursive := TRUE)
     FROM evaluations
     WHERE counts
