@@ -50,9 +50,7 @@ def test_a_data_root_with_signs_of_patterns_works(
     ]
     stream = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=20, image_size=32)
     assert [20] == [len(batch.indices) for batch in stream]
-    findings = {
-        finding.subject: finding for finding in examine(locations, home=find_home(locations))
-    }
+    findings = {finding.subject: finding for finding in examine(locations, home=find_home(locations))}
     assert {"ok"} == {findings[subject].mark for subject in ("data root", "left-overs", "results", "small")}
 
 
