@@ -1,4 +1,4 @@
-"""What the site has that the folder has not: the README as first page, a list of decisions, links that stay inside."""
+"""What the site has that the folder has not: the README as first page, and links that stay inside."""
 
 import re
 from pathlib import Path
@@ -10,21 +10,12 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 _UPWARDS = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#]*)[^)]*\)")
 _OUT_OF_README = re.compile(r"\[([^\]]+)\]\((?!docs/|https?:|#)[^)]*\)")
-_FOLDERS = {"docs/reference/": "docs/reference/commands.md", "docs/decisions": "docs/decisions.md"}
-"""Links of the README to folders, and the page of the site in place of each."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the README as `index.md`, and a page with a link to each decision."""
-    text = (ROOT / "README.md").read_text()
-    for folder, page in _FOLDERS.items():
-        text = text.replace(f"({folder})", f"({page})")
-    text = _OUT_OF_README.sub(r"\1", text).replace("](docs/", "](")
+    """Add the README as `index.md`."""
+    text = _OUT_OF_README.sub(r"\1", (ROOT / "README.md").read_text()).replace("](docs/", "](")
     files.append(File.generated(config, "index.md", content=text))
-    decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    titles = [path.read_text().splitlines()[0].lstrip("# ") for path in decisions]
-    lines = [f"- [{title}](decisions/{path.name})" for title, path in zip(titles, decisions, strict=True)]
-    files.append(File.generated(config, "decisions.md", content="\n".join(["# Decisions", "", *lines, ""])))
     return files
 
 
