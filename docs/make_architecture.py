@@ -1,4 +1,4 @@
-"""Draw which room imports which: `.venv/bin/python docs/make_architecture.py` writes it into docs/architecture.md."""
+"""Draw which room imports which: `.venv/bin/python docs/make_architecture.py` writes it into docs/contributing/architecture.md."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGE, PAGE = ROOT / "tta_pipeline", ROOT / "docs" / "architecture.md"
+PACKAGE, PAGE = ROOT / "tta_pipeline", ROOT / "docs" / "contributing" / "architecture.md"
 _BEGIN, _END = "```mermaid\n", "```"
 
 

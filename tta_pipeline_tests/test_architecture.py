@@ -32,7 +32,7 @@ def looks_back() -> Iterator[tuple[str, str]]:
 
 
 def test_a_room_imports_only_rooms_before_it_and_no_leaf_another():
-    """The list is that of docs/architecture.md; nothing in the core imports a leaf."""
+    """The list is that of docs/contributing/architecture.md; nothing in the core imports a leaf."""
     assert [] == list(looks_back())
 
 
@@ -102,7 +102,7 @@ def test_imports_of_the_package_are_plain_inside_rooms():
 
 
 def test_the_list_of_rooms_is_the_tree():
-    """docs/architecture.md names what is in the package, in the order of imports."""
+    """docs/contributing/architecture.md names what is in the package, in the order of imports."""
     page = make_architecture.PAGE.read_text()
     listed = re.findall(r"^  (\w+)(?:/|\.py) ", page, re.MULTILINE)
     there = {path.stem for path in make_architecture.PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
@@ -167,7 +167,7 @@ WALKED = re.compile(r"`(\w[\w/]*\.py): ([\w.]+)`")
 
 @pytest.mark.parametrize(("file", "name"), WALKED.findall(make_architecture.PAGE.read_text()))
 def test_the_walks_name_what_there_is(file: str, name: str):
-    """Each file of docs/architecture.md defines the function or class that is named beside it."""
+    """Each file of docs/contributing/architecture.md defines the function or class that is named beside it."""
     body = make_architecture.parsed(make_architecture.PACKAGE / file).body
     for part in name.split("."):
         (found,) = [node for node in body if getattr(node, "name", None) == part]

@@ -29,10 +29,10 @@ HOW_TO_PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "
 GUIDES = {
     path: (ROOT / path).read_text()
     for path in (
-        "docs/coming-from.md",
+        "docs/compared.md",
         "docs/data-sets.md",
         "docs/photographs.md",
-        "docs/symptoms.md",
+        "docs/troubleshooting.md",
         "docs/training.md",
         "docs/tutorial.md",
         "docs/use.md",

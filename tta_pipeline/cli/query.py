@@ -20,9 +20,10 @@ from tta_pipeline.domain.locations import Locations
 @with_output
 @plain_errors
 def query(*, sql: str, output: Output) -> None:
-    """Ask the database of results in SQL.
+    """Query the database of results in SQL.
 
-    It is open for reading only. Tables and views: docs/metrics.md. Questions with their SQL: docs/queries.md.
+    The database is opened for reading only. Tables and views: docs/reference/database.md. Questions with their SQL:
+    docs/reference/queries.md.
     """
     from tta_pipeline.report.answers import Answer
 

@@ -1,7 +1,7 @@
 """Scores of each sample's prediction, and the means and counts computed from them.
 
-Definitions are in docs/metrics.md. A changed definition needs a new METRICS_VERSION (`results/evaluation_record.py`),
-which is stored with the values.
+Definitions are in docs/reference/metrics.md. If you change a definition, raise METRICS_VERSION
+(`results/evaluation_record.py`), which is stored with the values.
 """
 
 from collections.abc import Sequence

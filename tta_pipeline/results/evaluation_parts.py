@@ -271,7 +271,7 @@ class Setup:
 @FORBID_UNKNOWN_FIELDS
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scores:
-    """Errors of the predictions; definitions are in docs/metrics.md, as are those of all other scores."""
+    """Errors of the predictions; definitions are in docs/reference/metrics.md, as are those of all other scores."""
 
     num_samples: Annotated[
         int, Column("Known samples evaluated, each once", above=0, shown=True, shown_of_segment=True)

@@ -1,4 +1,4 @@
-"""The questions in docs/queries.md have answers."""
+"""The questions in docs/reference/queries.md have answers."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ from tta_pipeline_tests.result_paths import result_paths
 from tta_pipeline_tests.results.database.made import with_error, write
 from tta_pipeline_tests.results.database.trained import record_training, training_run
 
-TEXT = (Path(__file__).parents[3] / "docs" / "queries.md").read_text()
+TEXT = (Path(__file__).parents[3] / "docs" / "reference" / "queries.md").read_text()
 QUESTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE))
 
 
