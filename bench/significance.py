@@ -3,7 +3,7 @@
 Two methods with the same expected error classify drawn photographs; no image is read. A photograph is as hard in each
 cell as it is drawn to be, each method finds its own photographs hard, and the rest is noise. A test at the level of
 5 % must then call 5 % of the pairs different. `--fail-if-worse` must let at most 2.5 % of methods pass that are worse
-by exactly the margin. The tables are those of docs/reference/metrics.md.
+by exactly the margin. docs/reference/metrics.md sums up the tables.
 """
 
 import sys
