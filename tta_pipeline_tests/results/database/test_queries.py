@@ -19,7 +19,7 @@ from tta_pipeline_tests.results.database.made import with_error, write
 from tta_pipeline_tests.results.database.trained import record_training, training_run
 
 TEXT = (Path(__file__).parents[3] / "docs" / "reference" / "queries.md").read_text()
-QUESTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE))
+QUESTIONS = dict(re.findall(r"^### (.*?)\n(.*?)(?=^##|\Z)", TEXT, re.DOTALL | re.MULTILINE))
 
 
 @pytest.fixture(scope="module")
