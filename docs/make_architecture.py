@@ -1,4 +1,4 @@
-"""Draw which room imports which: `.venv/bin/python docs/make_architecture.py` writes it into docs/contributing/architecture.md."""
+"""Draw which package imports which, into docs/contributing/architecture.md: `python docs/make_architecture.py`."""
 
 import ast
 from collections.abc import Iterator, Mapping

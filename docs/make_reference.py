@@ -1,19 +1,20 @@
 """Writes docs/reference/ from the code: `python docs/make_reference.py`. A test checks that it has been run."""
 
 import inspect
-import json
 import re
 import tempfile
-import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import click
 import dagster as dg
+import reference_benchmark
 from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
+from reference_benchmark import fields_table as _fields
+from reference_benchmark import json_text as _json
+from reference_benchmark import table as _table
+from reference_benchmark import type_in_words as _type
 
-from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.cli.verbs import walk_verbs
 from tta_pipeline.definitions import build_definitions
@@ -44,25 +45,21 @@ def commands() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def benchmark_files() -> str:
-    """Return every section of a benchmark file with its fields, and the hyperparameters of every method."""
-    parts = [
-        "# Benchmark files",
-        "A YAML file under `benchmarks/` in the data root; its name is the benchmark's.",
-        "Other fields are refused.",
-        "A worked example: [digits_c.yaml](../../tta_pipeline/benchmarks/digits_c.yaml).",
-    ]
-    parts += [_section(kind) for kind in _sections(Benchmark)]
-    parts.append("# Methods")
-    parts.append("What `hyperparameters` of an experiment may name. Sources and results: [methods.md](../methods.md).")
-    parts.append(
-        "What several methods share comes first, with its defaults. Each method then lists its shared fields, with the "
-        "values of its presets that differ from these defaults, and its own fields. A later field replaces an earlier "
-        "one of the same name."
-    )
+def hyperparameters() -> str:
+    """Return what `hyperparameters` of an experiment may name, by method."""
     shared = _shared_kinds()
-    parts += [_shared_section(kind, methods) for kind, methods in shared.items()]
-    parts += [_method(name, shared) for name in METHODS]
+    text = """# hyperparameters
+
+What you can set under `hyperparameters` of an [experiment](experiments.md), by method. Go straight to your method.
+[What each method does](../methods.md).
+
+Fields that several methods share come first, with their defaults. Each method then lists its shared fields, with the
+values of its presets that differ from these defaults, and its own fields."""
+    parts = [
+        text,
+        *(_shared_section(kind, methods) for kind, methods in shared.items()),
+        *(_method(name, shared) for name in METHODS),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -133,7 +130,7 @@ def database() -> str:
             macros = connection.execute(
                 "SELECT function_name, parameters, comment FROM duckdb_functions() WHERE NOT internal ORDER BY ALL"
             ).fetchall()
-    parts = ["# Database\n\n`metrics.duckdb`; definitions of the scores: [metrics.md](../metrics.md)."]
+    parts = ["# Database\n\n`metrics.duckdb`; definitions: [Metrics](metrics.md)."]
     for name, kind, comment in objects:
         rows = [
             (f"`{column}`", "corruption" if type_.startswith("ENUM") else type_, text)
@@ -148,33 +145,11 @@ def database() -> str:
 
 PAGES = {
     "commands.md": commands,
-    "benchmark_files.md": benchmark_files,
+    **reference_benchmark.pages(),
+    "benchmark/hyperparameters.md": hyperparameters,
     "dagster.md": dagster,
     "database.md": database,
 }
-
-
-def _sections(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Yield *kind* and every section that its fields can hold, each once, the outermost first."""
-    found: dict[type[BaseModel], None] = {}
-    to_come = [kind]
-    while to_come:
-        each = to_come.pop(0)
-        if each not in found:
-            found[each] = None
-            to_come += [inner for info in each.model_fields.values() for inner in _inner(info.annotation)]
-    yield from found
-
-
-def _inner(annotation: object) -> Iterator[type[BaseModel]]:
-    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in typing.get_args(annotation):
-        yield from _inner(argument)
-
-
-def _section(kind: type[BaseModel]) -> str:
-    return f"## {kind.__name__}\n\n{inspect.cleandoc(kind.__doc__ or '')}\n\n{_fields(kind)}"
 
 
 def _kind_of(method: str) -> type[Hyperparameters]:
@@ -265,58 +240,6 @@ def _published(entry: MethodEntry) -> str:
 def _with_values(dataset: str, changes: Mapping[str, object]) -> str:
     values = " and ".join(f"`{name}` {_json(value)}" for name, value in changes.items())
     return f"{dataset} with {values}" if values else dataset
-
-
-def _fields(kind: type[BaseModel], names: Sequence[str] | None = None, *, required: str = "required") -> str:
-    """Return the table of *kind* with the fields *names*, by default all."""
-    rows = [
-        (f"`{name}`", _type(info.annotation), required if info.is_required() else _default(info), info.description)
-        for name, info in kind.model_fields.items()
-        if (kind, name) != (Benchmark, "name")  # the name of the file
-        and (names is None or name in names)
-    ]
-    return _table(("field", "type", "default", ""), rows)
-
-
-def _table(head: Sequence[str], rows: typing.Iterable[Sequence[str | None]]) -> str:
-    lines = [head, ["---"] * len(head), *([_line(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _type(annotation: object) -> str:
-    """Return a type in words that a user who writes YAML knows."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    words = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
-    if origin is typing.Annotated:
-        found = _type(arguments[0])
-    elif origin is typing.Literal:
-        found = "one of " + ", ".join(f"`{value}`" for value in arguments)
-    elif origin is tuple:
-        found = f"list of {_type(arguments[0])}"
-    elif inspect.isclass(origin) and issubclass(origin, Mapping):
-        found = f"name: {_type(arguments[1])}"
-    elif arguments:
-        found = " or ".join(_type(argument) for argument in arguments if argument is not type(None))
-    elif inspect.isclass(annotation) and issubclass(annotation, BaseModel):
-        found = f"[{annotation.__name__}](#{annotation.__name__.lower()})"
-    else:
-        found = words.get(annotation, "anything")  # type: ignore[call-overload]
-    return found
-
-
-def _default(info: typing.Any) -> str:
-    value = info.get_default(call_default_factory=True)
-    if value is None or value is PydanticUndefined:
-        return ""
-    return f"`{_json(value.model_dump(mode='json') if isinstance(value, BaseModel) else value)}`"
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, default=str)
-
-
-def _line(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("|", "\\|")
 
 
 def _generic(key: dg.AssetKey) -> str:

@@ -18,7 +18,7 @@ from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.data.shifts.shift_set_files import shift_set_of_file
 from tta_pipeline.data.sources.kinds import AnySource
 from tta_pipeline.domain.cells import TRAIN, Cell, grid_of_cells
-from tta_pipeline.util.config_model import ConfigModel, Name
+from tta_pipeline.util.config_model import ConfigModel, IfMissing, Name
 from tta_pipeline.util.identifiers import BENCHMARK_NAME_PATTERN, name_problem
 from tta_pipeline.util.nearest_names import name_choices
 
@@ -31,42 +31,43 @@ class Benchmark(ConfigModel):
     name: Annotated[str, Field(pattern=BENCHMARK_NAME_PATTERN)]
     """Name of the file; for one of several sets in the file, `<file>/<shift set>`."""
     title: str
+    """Heading of tables and of the report."""
     source: AnySource
-    shift_set: ShiftSet
-    """Shift set of the images: `imagenet_c` by default, another set that comes with the project, or a file
-    `<name>.shifts.yaml` beside this one. To define a set without a file, write
-    `custom: {names: [...], severities: [...]}` in its place."""
-    corruptions: tuple[str, ...]
-    """Shifts of the set in this benchmark; by default those that enter the set's mean."""
-    severities: tuple[int, ...]
-    """Severities of the set in this benchmark; by default all, and 0 for a set without severities."""
+    """Where the images come from."""
+    shift_set: Annotated[ShiftSet, IfMissing("`imagenet_c`")]
+    """Dataset of the images: the name of a set that comes with the project, or of a file `<name>.shifts.yaml` next to
+    this one."""
+    corruptions: Annotated[tuple[str, ...], IfMissing("those in the set's mean")]
+    """Corruptions to evaluate, or the set's other shifts."""
+    severities: Annotated[tuple[int, ...], IfMissing("all of the set")]
+    """Severities to evaluate; 0 for a set without severities."""
     subset: bool = False
-    """Whether the images are only some of those that were published as the shift set. Without it, a cell with another
-    number of images than the published one is refused."""
-    class_map: Literal["folders"] | Path = "folders"
-    """Classes in the order of their labels. `folders`: the sorted union of the class folders of the whole source; or a
-    list that comes with the project, such as `imagenet`; or a JSON file or devkit `meta.mat`. By default the shift
-    set's list, if it has one. The class map is pinned at its first use."""
-    photograph_pattern: str = ""
-    """Regular expression whose first group names the photograph in the key of a sample, such as `([0-9]+)$`. Intervals
-    and tests are over photographs: samples with the same name in several cells show the same one. By default the keys
-    are compared, and where cells have different keys, what is left without the name of the cell."""
+    """Set this if you have only some of the published images. Otherwise a cell with an unexpected number of images is
+    an error."""
+    class_map: Annotated[Literal["folders"] | Path, IfMissing("the set's list, or `folders`")] = "folders"
+    """Classes in the order of their labels: `folders`, the sorted names of all class folders; a list that comes with
+    the project, such as `imagenet`; a JSON file; or the devkit's `meta.mat`. Fixed at first use."""
+    photograph_pattern: Annotated[str, IfMissing("keys are compared")] = ""
+    """Regular expression whose first group names the photograph in the key of a sample, such as `([0-9]+)$`. Needed if
+    the same photograph has different keys in different cells, since intervals and tests are over photographs."""
     image_size: int = Field(ge=16, le=LARGEST_IMAGE)
-    """Height and width of every image, in pixels: 16 to 16,384."""
-    shards: ShardSettings | None = None
-    """How shards are made; None for a source that consists of shards."""
-    train_shards: ShardSettings | None = None
-    """How shards of training images are made; by default like the other shards, but permuted and with unchanged images,
-    since training crops them itself."""
+    """Height and width of every image in pixels, 16 to 16,384."""
+    shards: Annotated[ShardSettings | None, IfMissing("required, except if `source.kind` is `shards`")] = None
+    """How shards are made."""
+    train_shards: Annotated[ShardSettings | None, IfMissing("like `shards`, permuted")] = None
+    """How shards of training images are made. Their images are never resized or cropped by default: training does
+    that."""
     models: dict[Name, AnyModel]
-    experiments: Annotated[dict[Name, Experiment], BeforeValidator(expand_protocols)]
-    """Experiments by name; `protocols: [reset_each_shift, mixed]` in one makes two, `<name>` and `<name>_mixed`."""
+    """Models by name."""
+    experiments: Annotated[
+        dict[Name, Experiment], BeforeValidator(expand_protocols), IfMissing("required, except with a `matrix`")
+    ]
+    """Experiments by name. `protocols: [reset_each_shift, mixed]` in an experiment makes two: `<name>` and
+    `<name>_mixed`."""
     matrix: Annotated[tuple[Matrix, ...], BeforeValidator(as_list)] = ()
-    """Further experiments, one for each combination of models, methods and protocols: one matrix, or a list. With a
-    matrix, `experiments` may be missing."""
+    """More experiments, one per combination of models, methods and protocols: one matrix, or a list."""
     tuning: dict[Name, Tuning] = Field(default_factory=dict)
-    """Experiments whose hyperparameters are chosen on held-out shifts, which the shift set holds out and `corruptions`
-    does not have. An experiment with `tuned` uses the chosen hyperparameters."""
+    """Experiments whose hyperparameters are chosen on held-out shifts. An experiment with `tuned` uses them."""
 
     @model_validator(mode="before")
     @classmethod

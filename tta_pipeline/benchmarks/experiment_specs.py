@@ -1,7 +1,7 @@
 """The experiments in a benchmark file: each has a model, a method and a protocol."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -9,7 +9,7 @@ from tta_pipeline.benchmarks.file_context import FileContext
 from tta_pipeline.benchmarks.protocol import ORDERS, Protocol, Subset
 from tta_pipeline.methods.catalogue import find_method
 from tta_pipeline.methods.entry import PRESETS, Hyperparameters, MethodEntry
-from tta_pipeline.util.config_model import MAX_BATCH_SIZE, ConfigModel, Name, Seed
+from tta_pipeline.util.config_model import MAX_BATCH_SIZE, ConfigModel, IfMissing, Name, Seed
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.short_lists import short_repr
 from tta_pipeline.util.validation_errors import mistakes
@@ -35,7 +35,7 @@ class Experiment(ConfigModel):
     """Whether to use the hyperparameters that were chosen for this experiment on held-out shifts; `tuning` of the file
     must name the experiment. Or the name of another experiment with the same method, to use its chosen hyperparameters.
     They override `hyperparameters`."""
-    protocol: Protocol = Protocol()
+    protocol: Annotated[Protocol, IfMissing("`reset_each_shift`")] = Protocol()
     """How streams are made of cells; a name is enough, such as `continual`."""
     subset: Subset | None = None
     """Samples of each cell to evaluate; None: all."""

@@ -235,7 +235,7 @@ def _named(path: Path) -> Iterator[None]:
 
 def _describe_unexpected(error: BaseException) -> str:
     return (
-        f"found {UNEXPECTED_ERROR}, {short_repr(error, 200)}; expected what docs/reference/benchmark_files.md "
+        f"found {UNEXPECTED_ERROR}, {short_repr(error, 200)}; expected what docs/reference/benchmark/index.md "
         "describes: correct it"
     )
 

@@ -64,8 +64,8 @@ class FirstBenchmark(dg.Scaffolder[BaseModel]):
 class RobustnessBenchmark(dg.Component):
     """A robustness benchmark of image classifiers, from images to a leaderboard.
 
-    Attributes are the fields of a benchmark file (docs/reference/benchmark_files.md), and the folder's name is the
-    benchmark's. Data lie in TTA_DATA_ROOT, or in `data/` of the project.
+    Attributes are the fields of a benchmark file (docs/reference/benchmark/index.md), and the folder's name is the
+    benchmark's name. Data is stored in TTA_DATA_ROOT, or in `data/` of the project.
     """
 
     def __init__(self, loaded: LoadedBenchmarks) -> None:

@@ -1,6 +1,7 @@
 """The base class of all parts of a benchmark file."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -21,11 +22,19 @@ _NO_PATH = re.compile(r"pipe:|[A-Za-z][A-Za-z0-9+.-]+:/")
 """Beginning of a command that webdataset would run, or of a URL in place of a path."""
 
 
+@dataclass(frozen=True)
+class IfMissing:
+    """Annotation for the reference: what a field is without a value in the file, if its default does not show it."""
+
+    words: str
+    """Such as `all of the set`; begins with `required` if only some files may lack the field."""
+
+
 class ConfigModel(BaseModel):
     """A part of a benchmark file: read-only, and without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-    listed_in: ClassVar[str] = "docs/reference/benchmark_files.md"
+    listed_in: ClassVar[str] = "docs/reference/benchmark/index.md"
     """The page that lists the fields."""
 
     @model_validator(mode="before")
