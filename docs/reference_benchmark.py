@@ -24,7 +24,7 @@ INTRODUCTIONS = {
     "shift_set": "Most files only name the set, such as `shift_set: imagenet_c`: [all sets](../../guides/datasets.md). "
     "To define another one, write these fields under `custom:` in the benchmark file, or in a file "
     "`<name>.shifts.yaml` next to it.",
-    "shards": "Size, order and format of the tar files that images are written to. The defaults keep each image's bytes. "
+    "shards": "Size, order and format of the tar files for images. The defaults keep each image's bytes. "
     "`train_shards` has the same fields. [How to store shards](../../guides/storage.md).",
     "models": "The networks, by name. `kind` decides which other fields there are. "
     "[How to use your model](../../guides/own-model.md).",
