@@ -39,7 +39,7 @@ _SECTIONS = {
         "leaderboard": "leaderboard", "query": "query", "compare": "compare", "why": "why", "results": _RESULTS,
     },
     "Machines": {"submit": "submit"},
-    "Care": {"init": "init", "doctor": "doctor", "prune": "prune"},
+    "Project": {"init": "init", "doctor": "doctor", "prune": "prune"},
 }  # fmt: skip
 
 
@@ -53,7 +53,7 @@ _SECTIONS = {
 def main() -> None:
     """Robustness benchmarks of image classifiers, from archives to a leaderboard.
 
-    Data lies under $TTA_DATA_ROOT, by default data/ in the working directory. Shards that others maintain lie under
+    Data is stored in $TTA_DATA_ROOT, by default data/ in the working directory. Shared shards are read from
     $TTA_SHARDS_ROOT.
     """
     import_from_here()

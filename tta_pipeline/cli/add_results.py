@@ -16,14 +16,14 @@ from tta_pipeline.cli.verbs import Verb
     ],
 )
 @click.argument("origin", metavar="FOLDER|URL")
-@click.option("--as", "name", required=True, metavar="NAME", help="What these results are called here.")
+@click.option("--as", "name", required=True, metavar="NAME", help="Name of these results in your leaderboard.")
 @plain_errors
 def add_results(*, origin: str, name: str) -> None:
-    """Take published results of others into the leaderboard, as theirs.
+    """Add other people's published results to your leaderboard.
 
-    FOLDER is what `results publish` wrote, or a tar or zip archive of it, here or at a URL. Every file is read and
-    hashed before anything is taken. The leaderboard then has the experiments as NAME:experiment, and `compare` pairs
-    them with one's own on cells of equal manifests. To drop them again, remove added/NAME in the data root.
+    FOLDER is what `results publish` wrote, or a tar or zip archive of it, local or at a URL. Every file is read and
+    hashed first. The leaderboard then shows the experiments as NAME:experiment, and `compare` pairs them with yours
+    on cells with equal manifests. To remove them, delete added/NAME in the data root.
     """
     from tta_pipeline.data.remote_files import scheme_of
     from tta_pipeline.domain.locations import Locations

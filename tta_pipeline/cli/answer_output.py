@@ -120,10 +120,10 @@ def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
 
     answering: Callable[..., Any] = obeying
     for option in (
-        click.option("--rows", "max_rows", type=click.IntRange(1), metavar="N", help="Only the first N rows; else "
-                     f"people get at most {_ROWS_FOR_PEOPLE:,} of a question in SQL, and programs all."),
+        click.option("--rows", "max_rows", type=click.IntRange(1), metavar="N", help="Maximum number of rows. Default: "
+                     f"{_ROWS_FOR_PEOPLE:,} rows of a query in the terminal, otherwise all."),
         click.option("--output", "path", type=LocalPath(dir_okay=False), metavar="FILE",
-                     help="Write there instead of printing."),
+                     help="Write to FILE instead of printing."),
         with_form(*TABLE_FORMS, "parquet"),
     ):  # fmt: skip
         answering = option(answering)

@@ -54,30 +54,35 @@ def _one_thread_per_core() -> list[int]:
 )
 @click.argument("location", metavar="[DIR|URL]", required=False)
 @click.option("--loader", "loaders", multiple=True, metavar="NAME",
-              help="Reader to measure: indexed, this project's own; webdataset; or imagefolder, loose files. Can be "
+              help="Reader to measure: indexed (this project's), webdataset, or imagefolder (loose files). Can be "
               "repeated; default: all three.")  # fmt: skip
-@click.option("--model", help="Measure forward passes of this model: timm:<architecture>, torchvision:<architecture>, "
-              "<module>:<name> of your own, with random weights, or source_models/<model>.safetensors.")  # fmt: skip
+@click.option("--model", help="Measure forward passes of this model: timm:<architecture>, "
+              "torchvision:<architecture>, <module>:<name> of your network with random weights, or "
+              "source_models/<model>.safetensors.")  # fmt: skip
 @click.option("--batch-size", type=click.IntRange(1, 65_536), default=64, show_default=True)
 @click.option("--threads", "num_threads", multiple=True, type=click.IntRange(0, MAX_PROCESSES),
               show_default="one for each core",
-              help="Threads or worker processes; can be repeated: the fastest counts. 0: no read-ahead.",
+              help="Threads or worker processes. Can be repeated; the fastest counts. 0: no read-ahead.",
               default=_one_thread_per_core)  # fmt: skip
 @click.option("--processes", "num_processes", type=click.IntRange(1, MAX_PROCESSES), default=1, show_default=True,
-              help="Processes that each read one part; the longest time and the sum of samples count.")  # fmt: skip
+              help="Number of processes that each read one part; the longest time and the sum of samples "
+              "count.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1, 1_000), default=3, show_default=True)
 @click.option("--normalization", type=click.Choice(["own", "host", "device"]), default="own", show_default=True,
-              help="Where images are normalised: as in each system's examples, on the host or the device.")  # fmt: skip
-@click.option("--device", default="cpu", show_default=True, help="Of the normalisation and the model: cpu, or the "
-              "kind of the accelerator, such as cuda.")  # fmt: skip
+              help="Where images are normalised: as in each system's examples, on the host, or on the "
+              "device.")  # fmt: skip
+@click.option("--device", default="cpu", show_default=True, help="Device of the normalisation and the model: cpu, "
+              "or the kind of accelerator, such as cuda.")  # fmt: skip
 @click.option("--stage", "is_staged", is_flag=True,
               help="Copy the shards to $TMPDIR first, timed separately; always done with a URL.")  # fmt: skip
 @click.option(
     "--generate", type=click.IntRange(1, 10_000_000), metavar="N", help="Measure on N generated images, without DIR."
 )
-@click.option("--image-size", type=click.IntRange(8, 4_096), default=64, show_default=True, help="Of generated images.")
+@click.option(
+    "--image-size", type=click.IntRange(8, 4_096), default=64, show_default=True, help="Size of generated images."
+)
 @click.option("--storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True,
-              help="Of generated shards: JPEG files, or tensors.")  # fmt: skip
+              help="Format of generated shards: JPEG files, or tensors.")  # fmt: skip
 @click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print the figures only.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 @plain_errors
@@ -91,11 +96,11 @@ def bench(
     as_json: bool,
     **options: Any,
 ) -> None:
-    r"""Measure how fast readers read shards, without a model or with one.
+    """Measure how fast readers read shards, with or without a model.
 
-    Without a model, each pass of each reader runs in its own process. With --model, passes run in this process, or in
-    those of torchrun, of which each reads its share: a row has the samples and the memory of all, and the times of the
-    slowest. The readers take turns. The figures are medians with their range.
+    Without a model, each pass of each reader runs in a separate process. With --model, passes run in this process,
+    or in torchrun's processes, each with its share; the row then has the samples and memory of all and the time of
+    the slowest. Readers take turns. The figures are medians with their range.
     """
     from dataclasses import asdict
 

@@ -22,8 +22,8 @@ _SHOWN = ("normalisation", "clean_error", "p_value")
 )
 @click.argument("benchmark")
 @click.argument("model")
-@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Clean images to evaluate, "
-              "equally many of each class.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Number of clean images to "
+              "evaluate, equally many per class.")  # fmt: skip
 @click.option(
     "--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed that selects the images."
 )
@@ -32,13 +32,12 @@ _SHOWN = ("normalisation", "clean_error", "p_value")
 @click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but the answer.")
 @plain_errors
 def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: str, form: Form, is_quiet: bool) -> None:
-    r"""Check whether the mean and std of a model fit.
+    """Check whether the mean and std of a model fit.
 
-    Its clean error under them is compared with its error under usual values. These are ImageNet's mean and std, inputs
-    from -1 to 1 (mean and std 0.5), from 0 to 1 and from 0 to 255 and, for images of at most 64 pixels, CIFAR's. A
-    usual normalisation is better if it corrects more images than it breaks, and by more than chance: McNemar's exact
-    one-sided test on the same images, at a level of 1 % divided by the number of normalisations compared. If one is
-    better, the exit status is 1.
+    Compares the error on clean images with the error under common values: ImageNet's mean and std, inputs from -1
+    to 1, from 0 to 1 and from 0 to 255 and, for images of at most 64 pixels, CIFAR's. If one of them is better by
+    more than chance, the exit status is 1. The test is McNemar's exact one-sided test on the same images, at 1 %
+    divided by the number of values compared.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.domain.cells import CLEAN

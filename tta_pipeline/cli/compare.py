@@ -39,12 +39,12 @@ _RUN_COLUMNS = (
 )
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
-@click.option("--benchmark", metavar="NAME", help="Only in this benchmark.")
-@click.option("--corruption", metavar="NAME", help="Only this corruption: its severities are pooled in one test.")
-@click.option("--cells", "by_cell", is_flag=True, help="A line for each cell, in place of each corruption.")
-@click.option("--classes", "by_class", is_flag=True, help="A line for each class, the largest changes first.")
-@click.option("--runs", "are_runs", is_flag=True, help="A and B are runs: show the cells that both evaluated, side by "
-              "side. The beginning of a run's id is enough.")  # fmt: skip
+@click.option("--benchmark", metavar="NAME", help="Only this benchmark.")
+@click.option("--corruption", metavar="NAME", help="Only this corruption; its severities are pooled in one test.")
+@click.option("--cells", "by_cell", is_flag=True, help="A row per cell instead of per corruption.")
+@click.option("--classes", "by_class", is_flag=True, help="A row per class, largest changes first.")
+@click.option("--runs", "are_runs", is_flag=True, help="A and B are Dagster runs: show the cells that both "
+              "evaluated, side by side. The first characters of a run's id are enough.")  # fmt: skip
 @click.option("--fail-if-worse", "points", type=click.FloatRange(0, 100), metavar="POINTS", help="Exit with status 1 "
               "unless it is shown that B is not worse than A by more than POINTS percentage points.")  # fmt: skip
 @with_output
@@ -63,13 +63,12 @@ def compare(
 ) -> None:
     """Compare two experiments, or two runs: is one better?
 
-    Experiments A and B are compared on the same samples of the same streams. The answer is a sentence: which one is
-    better, by how much, and whether this is more than chance. A line for each corruption follows, in each benchmark
-    that has both. NAME:experiment is one that `results add` took from others; it is compared only on the same images,
-    by the manifests of the shards.
+    Compares A and B on the same samples of the same streams, in each benchmark that has both. The first sentence of
+    the output shows which one is better, by how much, and whether this is more than chance. A row per corruption
+    follows. NAME:experiment is an experiment that you took from others with `results add`.
 
-    For a CI, --fail-if-worse asks whether B may replace A in one benchmark: mean error of B
-    minus that of A must lie below POINTS with 97.5 %.
+    In CI, use --fail-if-worse: the exit status is 1 unless B's mean error minus A's is below POINTS with 97.5 %
+    confidence.
     """
     if are_runs and (benchmark or corruption or by_cell or by_class or points is not None):
         raise click.UsageError(

@@ -22,10 +22,10 @@ from tta_pipeline.domain.locations import Locations
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 @plain_errors
 def doctor(*, benchmarks: tuple[str, ...], as_json: bool) -> None:
-    r"""Check the installation, the data and the benchmark files.
+    """Check the installation, the data and the benchmark files.
 
-    Data root, disk space, locks, left-overs, results, benchmark files, Dagster and devices are checked. With names,
-    only those benchmarks and the files that they name are checked. Nothing is changed. Each line is ok, a note, or a
+    Checks the data root, disk space, locks, left-over files, results, benchmark files, Dagster and devices. With
+    names, checks only those benchmarks and the files that they name. Changes nothing. Each line is ok, a note, or a
     fault with advice. The exit status is 1 if there is a fault.
     """
     from dataclasses import asdict

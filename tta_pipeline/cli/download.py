@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 def download(
     shift_set: str, folder: Path, *, reporter: "ConsoleReporter", archives: tuple[str, ...], shifts: tuple[str, ...]
 ) -> None:
-    r"""Download the archives of a shift set, such as ImageNet-C.
+    """Download the archives of a shift set, such as ImageNet-C.
 
-    They come to OUT exactly as published, and their md5 is compared. An interrupted download continues where it ended,
-    also when the command is started again; an incomplete file ends in .unfinished. Intact files are not downloaded
-    again. SET is a set that comes with the project, or a file <SET>.shifts.yaml beside your benchmark files.
+    The archives are saved in OUT as published, and their md5 is checked. Run the same command again after an
+    interruption: it resumes. Incomplete files end in .unfinished; complete ones are not downloaded again. SET is a
+    set that comes with the project, or a file <SET>.shifts.yaml next to your benchmark files.
     """
     from tta_pipeline.data.shifts import downloading
     from tta_pipeline.data.shifts.shift_set_files import find_shift_set

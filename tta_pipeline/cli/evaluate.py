@@ -40,14 +40,20 @@ _MORE = ("top5_error", "nll", "ece", "num_updates", "images_per_s")
     ],
 )
 @click.argument("location", metavar="DIR|URL")
-@click.option("--model", required=True, help="timm:<architecture>, torchvision:<architecture>, "
-              "<module>:<name> of your own, or a benchmark's source_models/<model>.safetensors.")  # fmt: skip
-@click.option("--method", default="source", show_default=True, help="A name, or <module>:<name> of your own.")
-@click.option("--limit", type=click.IntRange(1), help="Only this many samples, in the stored order.")
-@click.option("--weights", default="pretrained", show_default=True, help="pretrained, none, a name of torchvision's, "
-              "or a file: safetensors or a state dict.")  # fmt: skip
-@click.option("--mean", nargs=3, type=float, help="Means of red, green and blue in [0, 1], with a file of weights.")
-@click.option("--std", nargs=3, type=float, help="Standard deviations, as --mean.")
+@click.option("--model", required=True, help="timm:<architecture>, torchvision:<architecture>, <module>:<name> of "
+              "your network, or a benchmark's source_models/<model>.safetensors.")  # fmt: skip
+@click.option(
+    "--method", default="source", show_default=True, help="A method's name, or <module>:<name> of your method."
+)
+@click.option("--limit", type=click.IntRange(1), help="Number of samples, in the stored order. Default: all.")
+@click.option("--weights", default="pretrained", show_default=True, help="pretrained, none, a name of "
+              "torchvision's weights, or a file: safetensors or a state dict.")  # fmt: skip
+@click.option(
+    "--mean", nargs=3, type=float, help="Mean of red, green and blue in [0, 1]; needed with a file of weights."
+)
+@click.option(
+    "--std", nargs=3, type=float, help="Standard deviation of red, green and blue; needed with a file of weights."
+)
 @click.option(
     "--preset", type=click.Choice(["imagenet", "cifar", "imagenet_vit"]), default="imagenet", show_default=True
 )
@@ -56,8 +62,8 @@ _MORE = ("top5_error", "nll", "ece", "num_updates", "images_per_s")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of the "
               "method, and of random weights.")  # fmt: skip
 @with_device
-@click.option("--record", "experiment", metavar="EXPERIMENT", help="Write a result record under this name, and publish "
-              "it; the benchmark is the shard set's.")  # fmt: skip
+@click.option("--record", "experiment", metavar="EXPERIMENT", help="Store the result under this experiment name; "
+              "the benchmark's name is in the shards.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the whole record.")
 @click.option("--wide", "is_wide", is_flag=True, help="All columns, however wide the table is.")
 @click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but the answer.")
@@ -81,9 +87,9 @@ def evaluate(
     limit: int | None,
     batch_size: int,
 ) -> None:
-    r"""Evaluate one method on one shift; needs no benchmark file.
+    """Evaluate one method on one shift, without a benchmark file.
 
-    It is for a user who is writing a method and wants a number in ten seconds. Without --record, nothing is recorded.
+    Use it while you write a method, to get a number in seconds. Nothing is recorded without --record.
     """
     import torch
 

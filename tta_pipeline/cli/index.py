@@ -55,9 +55,9 @@ _LAYOUTS = textwrap.fill(
     "--into",
     metavar="OUT",
     type=LocalPath(file_okay=False),
-    help="With a URL: write the manifests to OUT/<corruption>/<severity>. The shards stay where they are.",
+    help="With a URL: write the manifests to OUT/<corruption>/<severity>. The shards stay at the URL.",
 )
-@click.option("--unpack", "unpacks", is_flag=True, help="Write a .tar beside each .tar.gz, and read that instead.")
+@click.option("--unpack", "unpacks", is_flag=True, help="Write a .tar next to each .tar.gz, and read the .tar.")
 @plain_errors
 @with_reporter
 def index(
@@ -70,14 +70,13 @@ def index(
     into: Path | None,
     unpacks: bool,
 ) -> None:
-    r"""Build manifests for shards made by others. Every byte is read, none is rewritten.
+    r"""Build manifests for other people's shards. Every byte is read, and the shards stay unchanged.
 
-    Every folder with *.tar files at or under DIR is one set. The last two levels of its path are shift and severity; if
-    the last level is no number, it is a shift without severities. A set that has a manifest is verified and left
-    unchanged. Numbers in .cls and .json members are labels, counted from 0. Classes without a sample are listed.
+    Each folder with *.tar files at or under DIR is one set. The last two levels of its path are shift and severity; if
+    the last level is not a number, it is a shift without severities. A set with a manifest is only verified. Numbers in
+    .cls and .json members are labels, counted from 0. Classes without a sample are listed.
 
-    Of a URL, braces stand for several sets. If the shards have a manifest there, it is used; else a listing names them,
-    and every byte is read once.
+    Braces in a URL expand to several sets. A manifest at the URL is used; otherwise every byte is read once.
     """
     from tta_pipeline.cli.index_everything import index_everything, index_urls
     from tta_pipeline.data.remote_files import expand_braces

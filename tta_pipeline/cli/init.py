@@ -19,11 +19,11 @@ from tta_pipeline.cli.verbs import Verb
 @click.argument("folder", metavar="DIR", type=LocalPath())
 @plain_errors
 def init(*, folder: Path) -> None:
-    r"""Create a project of your own in a new folder.
+    """Create your own project in a new folder.
 
-    It needs an installation, not a clone. The project has a first benchmark of digits that takes a few minutes,
-    pyproject.toml, workspace.yaml, dagster.yaml and project/ for dg and the web UI, a Makefile, a README and
-    .gitignore. It is named after the folder. Where TTA_DATA_ROOT is set, the benchmark is written there.
+    The project is named after the folder and has a first benchmark of digits that runs in a few minutes, files for
+    Dagster and its web UI, a Makefile, a README and .gitignore. You need an installation, not a clone. If
+    TTA_DATA_ROOT is set, the benchmark is written there.
     """
     from tta_pipeline.domain.locations import Locations
     from tta_pipeline.extras.new_project import create_project

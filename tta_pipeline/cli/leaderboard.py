@@ -51,12 +51,12 @@ _PUBLISHED_COLUMNS = (
         "tta-pipeline leaderboard --published unaggregated_results.csv --line Standard_R50",
     ],
 )
-@click.option("--by", type=click.Choice(["corruption"]), help="A line for each corruption and experiment.")
+@click.option("--by", type=click.Choice(["corruption"]), help="A row per corruption and experiment.")
 @click.option("--benchmark", metavar="NAME", help="Only this benchmark.")
 @click.option("--published", "published_file", type=LocalPath(dir_okay=False, exists=True),
               metavar="FILE", help="Compare with the published errors in this CSV file.")  # fmt: skip
-@click.option("--line", metavar="NAME", help="Compare all experiments with this line of the file; else each with the "
-              "line of its name.")  # fmt: skip
+@click.option("--line", metavar="NAME", help="Compare all experiments with this row of FILE. Default: the row with "
+              "the experiment's name.")  # fmt: skip
 @with_output
 @plain_errors
 def leaderboard(
@@ -69,10 +69,9 @@ def leaderboard(
 ) -> None:
     """Print the leaderboard: text, LaTeX, CSV and others.
 
-    People get mean errors with their 95 % intervals over images, and the cost of an image; --wide and programs get all
-    columns. A table is as wide as the terminal, and 80 columns elsewhere. The best of comparable results is bold.
-    --published answers whether a run agrees with a paper. Damaged and foreign results count nowhere. They are listed
-    after the answer, and the exit status is then 1.
+    Shows mean errors with 95 % intervals over images, and the cost per image. The best of comparable results is
+    bold. --wide, --json and files have all columns. --published compares your run with a paper. Damaged results are
+    listed below the table, count nowhere, and make the exit status 1.
     """
     if published_file and by:
         raise click.UsageError("found --published with --by; expected one of them")

@@ -25,11 +25,11 @@ COLUMNS = ("experiment", "model", "method", "protocol", "num_streams", "num_reco
 @with_form(*TABLE_FORMS)
 @plain_errors
 def list_experiments(*, benchmark: str, form: Form) -> None:
-    r"""List the experiments of a benchmark, with their progress.
+    """List the experiments of a benchmark, with their progress.
 
-    Those of a matrix are listed too. A stream counts as recorded if each of its cells has a result; a line says which
-    results are by earlier code, settings or shards. Faulty experiments are listed at the end, and the exit status
-    is then 1. No weights are read: `doctor` does that, and says what a run would refuse.
+    Includes the experiments of a matrix. A stream is recorded if each of its cells has a result; results of earlier
+    code, settings or shards are marked. Faulty experiments are listed at the end, and the exit status is then 1.
+    Weights are not read; use `doctor` to check them.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.report.experiment_table import experiment_table

@@ -84,37 +84,43 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
 @click.argument("sources", metavar="SOURCE...", nargs=-1, type=LocalPath(is_read=True))
 @click.argument("output", metavar="OUT", required=False, type=LocalPath())
 @click.option("--config", type=LocalPath(is_read=True), is_eager=True, expose_value=False, callback=_load_config,
-              help="YAML file with these options by name, sources and output; the command line wins.")  # fmt: skip
-@click.option("--function", help="module:name of a Python function that yields the images, in place of SOURCE; OUT "
-              "names the cell that it is asked for, such as shards/fog/5.")  # fmt: skip
-@click.option("--argument", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of --function; the value "
-              "is JSON, or else text.")  # fmt: skip
-@click.option("--group-depth", type=click.IntRange(0, 3), default=2, show_default=True, help="Levels of folders above "
-              "the class folders: 0 one set, 2 corruption/severity, 3 archive/corruption/severity.")  # fmt: skip
-@click.option("--group-prefix", "prefixes", multiple=True, help="Take only groups with this prefix: fog, or fog/5.")
-@click.option("--num-shards", type=click.IntRange(1), help="Exact number of shards for each cell.")
-@click.option("--samples-per-shard", type=click.IntRange(1), help="Largest number of samples in a shard.")
-@click.option("--max-shard-bytes", type=click.IntRange(10240), help="Largest number of bytes in a shard; can be "
+              help="YAML file with these options by name, sources and output; options on the command line "
+              "win.")  # fmt: skip
+@click.option("--function", help="module:name of a Python function that yields the images, instead of SOURCE. OUT "
+              "names the cell, such as shards/fog/5.")  # fmt: skip
+@click.option("--argument", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of --function; VALUE "
+              "is JSON, otherwise text.")  # fmt: skip
+@click.option("--group-depth", type=click.IntRange(0, 3), default=2, show_default=True, help="Levels of folders "
+              "above the class folders: 0 a single set, 2 corruption/severity, 3 "
+              "archive/corruption/severity.")  # fmt: skip
+@click.option("--group-prefix", "prefixes", multiple=True, help="Only groups with this prefix: fog, or fog/5.")
+@click.option("--num-shards", type=click.IntRange(1), help="Exact number of shards per cell.")
+@click.option("--samples-per-shard", type=click.IntRange(1), help="Maximum number of samples per shard.")
+@click.option("--max-shard-bytes", type=click.IntRange(10240), help="Maximum size of a shard in bytes; can be "
               "combined with --samples-per-shard.")  # fmt: skip
-@click.option("--shard-name", help="Names with a number of fixed width, such as validation-%06d.tar.")
-@click.option("--suffix", type=click.Choice(["jpg"]), help="Name JPEG files .jpg, for readers that know only jpg;png.")
-@click.option("--shift-set", default="imagenet_c", show_default=True, help="Names and severities in archives and "
-              "arrays, and names of published folders.")  # fmt: skip
-@click.option("--class-map", type=LocalPath(is_read=True), help="JSON, meta.mat, or a list that comes with the "
-              "project, such as imagenet; default: the class folders, sorted.")  # fmt: skip
+@click.option("--shard-name", help="Pattern of shard names with a number of fixed width, such as validation-%06d.tar.")
+@click.option(
+    "--suffix", type=click.Choice(["jpg"]), help="Name JPEG files .jpg, for readers that look only for jpg;png."
+)
+@click.option("--shift-set", default="imagenet_c", show_default=True, help="Dataset, for the names of shifts, "
+              "severities and published folders.")  # fmt: skip
+@click.option("--class-map", type=LocalPath(is_read=True), help="JSON file, meta.mat, or a list that comes with "
+              "the project, such as imagenet. Default: the class folders, sorted.")  # fmt: skip
 @click.option("--order", type=click.Choice(["permuted", "by_class", "dirichlet", "source"]), default="permuted",
               show_default=True)  # fmt: skip
-@click.option("--delta", type=float, default=0.1, show_default=True, help="Delta of the Dirichlet order.")
+@click.option("--delta", type=float, default=0.1, show_default=True, help="Concentration of the Dirichlet order.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order.")
 @click.option("--storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True)
-@click.option("--resize", type=click.IntRange(1), help="Shorter side in pixels; the images are encoded again.")
+@click.option(
+    "--resize", type=click.IntRange(1), help="Length of the shorter side in pixels; the images are encoded again."
+)
 @click.option("--interpolation", type=click.Choice(["bilinear", "bicubic"]), default="bilinear", show_default=True,
               help="Filter of --resize.")  # fmt: skip
-@click.option("--center-crop", type=click.IntRange(1), help="Height and width in pixels.")
+@click.option("--center-crop", type=click.IntRange(1), help="Height and width of the crop in pixels.")
 @click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True,
               help="JPEG quality of images encoded again.")  # fmt: skip
 @click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
-@click.option("--skip-damaged", is_flag=True, help="Leave damaged images out, and list them in the manifest.")
+@click.option("--skip-damaged", is_flag=True, help="Leave out damaged images, and list them in the manifest.")
 @click.option(
     "--skip-foreign-classes",
     is_flag=True,
@@ -126,27 +132,28 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     "md5s",
     multiple=True,
     metavar="NAME=MD5",
-    help="MD5 of an archive, checked while it is read; the word published stands for the known MD5 of an archive of "
+    help="MD5 of an archive, checked while it is read. published stands for the known MD5 of an archive of "
     "ILSVRC2012 or of a shift set.",
 )
 @click.option("--layout", type=click.Choice(["corruptions", "classes", "nested", "flat"]), default="corruptions",
-              show_default=True, help="Layout of archives: nested has a tar per class, flat no folders.")  # fmt: skip
-@click.option("--ground-truth", type=LocalPath(is_read=True), help="Classes of single files: lines, or JSON that "
-              "maps a file name to its class.")  # fmt: skip
+              show_default=True, help="Layout of archives: nested has a tar per class, flat has no "
+              "folders.")  # fmt: skip
+@click.option("--ground-truth", type=LocalPath(is_read=True), help="File that maps image names to classes (text or "
+              "JSON).")  # fmt: skip
 @click.option("--ground-truth-name", default="ILSVRC2012_val_%08d.JPEG", show_default=True, help="Pattern of the "
-              "image names for a ground truth of lines; the number is that of the line.")  # fmt: skip
+              "image names if --ground-truth is text; the number is the line number.")  # fmt: skip
 @click.option("--class-pattern", help="Regular expression on <folder>/<file>; its first group is the class.")
 @click.option("--jobs", type=click.IntRange(1, MAX_PROCESSES), default=len(os.sched_getaffinity(0)),
-              show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
+              show_default="one for each core", help="Number of processes that write and read shards.")  # fmt: skip
 @plain_errors
 @with_reporter
 def make_shards(
     *, reporter: "ConsoleReporter", md5s: tuple[str, ...], arguments: tuple[str, ...], **options: Any
 ) -> None:
-    r"""Turn images into verified shards, without unpacking anything.
+    """Turn images into verified shards, without unpacking anything.
 
-    SOURCE is a folder tree, one or more tar or zip archives, or a folder of .npy files as CIFAR-10-C is published. In
-    its place, --function names Python code of yours.
+    SOURCE is a folder tree, one or more tar or zip archives, or a folder of .npy files like CIFAR-10-C. To read
+    images with your Python code, use --function instead.
     """
     from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
 

@@ -34,18 +34,19 @@ if TYPE_CHECKING:
 @click.option(
     "--like",
     type=click.Choice(["imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c", "digits_methods", "ttabc"]),
-    help="Without a source: the benchmark to imitate, with placeholders; else imagenet_c. digits_methods is complete: "
-    "the embedded digits under every method. ttabc needs a folder: methods for a CLIP on all sets that lie in it.",
+    help="Without a source: the benchmark to imitate, with placeholders (default: imagenet_c). digits_methods is "
+              "complete: the embedded digits with every method. ttabc needs a folder: methods for CLIP on all "
+              "datasets in it.",
 )  # fmt: skip
 @click.option("--model", help="torchvision:<architecture>, timm:<architecture>, hf:<org>/<name>@<commit>, or "
-              "<module>:<name> of your own network. Default: one to fill in.")  # fmt: skip
-@click.option("--weights", help="With --model: a file, whose sha256 is filled in; none for random weights; or the name "
-              "of weights of torchvision.")  # fmt: skip
+              "<module>:<name> for your network. Default: a placeholder.")  # fmt: skip
+@click.option("--weights", help="With --model: a file, whose sha256 is added; none for random weights; or a name "
+              "of torchvision's weights.")  # fmt: skip
 @click.option(
     "--output",
     type=LocalPath(path_type=str),
     metavar="FILE",
-    help="File to write; - prints. Default: benchmarks/NAME.yaml in the data root.",
+    help="File to write; - prints to the terminal. Default: benchmarks/NAME.yaml in the data root.",
 )
 @plain_errors
 def new_benchmark(
@@ -57,11 +58,11 @@ def new_benchmark(
     weights: str | None,
     output: str | None,
 ) -> None:
-    r"""Write a benchmark file that describes your own images.
+    """Write a benchmark file for your own images.
 
-    They are in a folder or in archives. Archives are inspected, not unpacked; nothing is overwritten. The file has
-    comments, and states the corruptions and severities that were found, the number of classes, the size of the images,
-    and which models fit.
+    The images are in a folder or in archives, which are inspected but not unpacked. The file has comments and lists
+    the corruptions and severities found, the number of classes, the image size, and models that fit. Existing files
+    are not overwritten.
     """
     from tta_pipeline.extras.new_project.draft_benchmark import OF_SETS, draft_benchmark, write_new_file
 

@@ -29,12 +29,14 @@ _KINDS = ("superseded", "gone", "predictions", "states", "decoded", "unfinished"
     ],
 )
 @click.argument("kinds", metavar="[KIND...]", nargs=-1, type=click.Choice(_KINDS))
-@click.option("--dry-run", is_flag=True, help="List, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List files without removing them.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option("--decoded", multiple=True, type=LocalPath(exists=True, file_okay=False),
-              metavar="DIR", help="Also look for decoded cells there, the resource's `decoded_folder`.")  # fmt: skip
+              metavar="DIR", help="Also search this folder for decoded cells (the resource's "
+              "`decoded_folder`).")  # fmt: skip
 @click.option("--beside", multiple=True, type=LocalPath(exists=True, file_okay=False),
-              metavar="DIR", help="Also look there for files that killed commands left beside outputs.")  # fmt: skip
+              metavar="DIR", help="Also search this folder for files that killed commands left next to their "
+              "outputs.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print one JSON array of files.")
 @plain_errors
 def prune(
@@ -46,24 +48,24 @@ def prune(
     beside: tuple[Path, ...],
     as_json: bool,
 ) -> None:
-    r"""List and remove files to which nothing refers any more.
+    r"""List and remove files that are no longer used.
 
-    They are listed with their sizes, and removed on request only.
+    Files are listed with their sizes, and removed only if you confirm.
 
     \b
-    superseded   results that no plan asks for, of earlier code, data or
-                 settings, with their predictions; removing them removes the
-                 history of speed and error
+    superseded   results of earlier code, data or settings, with their
+                 predictions; without them, the history of speed and error
+                 is gone
     gone         results, plans, trainings, weights and checkpoints of models or
                  datasets that the benchmark file no longer names
-    predictions  predictions of each sample that no result names
+    predictions  predictions of samples without a result
     states       states from which no stream would resume
-    decoded      decoded cells of shard sets that no longer exist
-    unfinished   files that killed processes left: under the data root, on
-                 node-local disk and in the folders of --beside; files of a
-                 living process stay
+    decoded      decoded cells of deleted shard sets
+    unfinished   files of killed processes: in the data root, on node-local
+                 disk, and in the folders of --beside; files of a running
+                 process stay
 
-    Only benchmarks that have a file are searched. Use this while no run is active.
+    Only benchmarks with a file are searched. Don't prune while a run is active.
     """
     from dataclasses import asdict
 

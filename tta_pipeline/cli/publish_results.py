@@ -35,12 +35,11 @@ def publish_results(
     is_robustbench: bool,
     reporter: "ConsoleReporter",
 ) -> int:
-    r"""Write results for others, to cite and to reproduce.
+    """Write results to a folder that others can cite and reproduce.
 
-    The new folder OUT has the result files, the prediction for each sample, the plan of each experiment and the
-    benchmark file, byte by byte as they lie in the data root, so that they prove themselves; and the accuracies in
-    RobustBench's columns, BibTeX and a README. Everything is read and hashed first. Others see it in their leaderboard
-    by `results add`, and evaluate it again by `results reproduce`. Experiments with a fault or without results are
+    OUT gets the result files, predictions, plans and benchmark file, unchanged, plus accuracies in RobustBench's
+    columns, BibTeX and a README. Everything is read and hashed first. Others add it to their leaderboard with
+    `results add`, and evaluate it again with `results reproduce`. Experiments with a fault or without results are
     listed and left out; the exit status is then 1.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks

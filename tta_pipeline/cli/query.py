@@ -22,7 +22,7 @@ from tta_pipeline.domain.locations import Locations
 def query(*, sql: str, output: Output) -> None:
     """Query the database of results in SQL.
 
-    The database is opened for reading only. Tables and views: docs/reference/database.md. Questions with their SQL:
+    The database is opened for reading only. Tables and views: docs/reference/database.md. Queries to copy:
     docs/reference/queries.md.
     """
     from tta_pipeline.report.answers import Answer

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 def rebuild(*, reporter: "ConsoleReporter") -> int:
     """Rebuild the database from the result files.
 
-    The files are the ground truth of metrics.duckdb; each is read in full. Damaged and foreign ones are listed and
-    left out; the exit status is then 1.
+    Reads every result file. Damaged and foreign files are listed and left out; the exit status is then 1.
     """
     from tta_pipeline.results.database.publication import publish_metrics
 

@@ -23,20 +23,20 @@ from tta_pipeline.cli.verbs import Verb
 @with_device
 @click.option(
     "--within", type=click.FloatRange(0, 1), default=0.005, show_default=True,
-    help="Errors that differ by up to this are the same.",
+    help="Largest difference of errors that counts as the same error.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @plain_errors
 def reproduce(
     *, folder: Path, experiment: str | None, cells: tuple[str, ...], device: str, within: float, as_json: bool
 ) -> None:
-    r"""Run a published experiment again: do the results agree?
+    """Run a published experiment again: do the results agree?
 
-    It runs on this machine's data. DIR is a folder that `results publish` wrote. The benchmark of the same name must be
-    here, with its shards and weights; the settings are taken from the folder. Nothing in the data
-    root is changed. The answer is "same hash" if every prediction is the same; "same error" if no cell's error differs
-    by more than --within; else "other error", and the exit status is 1. Differences are listed: data, weights, code,
-    settings, device, libraries, processor. On a CPU, it computes with the published number of threads.
+    DIR is a folder that `results publish` wrote. You need a benchmark of the same name with its shards and weights;
+    settings are taken from DIR. Nothing in the data root changes. Prints "same hash" if every prediction is the
+    same, "same error" if no cell's error differs by more than --within, otherwise "other error" with exit status 1.
+    Differences in data, weights, code, settings, device, libraries and processor are listed. On a CPU, the
+    published number of threads is used.
     """
     from dataclasses import asdict
 

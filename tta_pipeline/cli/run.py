@@ -131,15 +131,14 @@ class _Request:
 @click.option("--severity", "severities", multiple=True, type=int, help="Only this severity; can be repeated.")
 @with_device
 @click.option("--decoded-folder", type=LocalPath(path_type=str), metavar="DIR",
-              help="Keep decoded images and features there, so that methods share them; the resource's "
-              "`decoded_folder`.")  # fmt: skip
+              help="Keep decoded images and features in this folder, so that methods share them.")  # fmt: skip
 @click.option("--processes", "num_processes", type=click.IntRange(1, MAX_PROCESSES), default=1, show_default=True,
-              help="Number of processes that evaluate at a time; each leases a device of its own.")  # fmt: skip
-@click.option("--part", callback=_parse_part, default="", metavar="PART", help="Do only this part, for machines that "
-              "share the work: `prepare` makes shards and models, I/N evaluates one of N parts of equal cost, and "
-              "`report` publishes and reports.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Evaluate finished cells again too, for another timing.")
-@click.option("--dry-run", is_flag=True, help="Print the plan, and run nothing.")
+              help="Number of processes that evaluate at the same time, each on its own device.")  # fmt: skip
+@click.option("--part", callback=_parse_part, default="", metavar="PART", help="Only a part of the work, for "
+              "several machines: `prepare` makes shards and models, I/N evaluates one of N parts of equal cost, "
+              "and `report` publishes and reports.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Evaluate finished cells again, for another timing.")
+@click.option("--dry-run", is_flag=True, help="Print what would run, without running it.")
 @plain_errors
 def run(
     *,
@@ -155,14 +154,14 @@ def run(
     force: bool,
     dry_run: bool,
 ) -> None:
-    r"""Evaluate a whole benchmark file, from images to report.
+    """Evaluate a whole benchmark file, from images to report.
 
-    A file with several sets is evaluated set by set. Its unfinished work is done here, over the same assets as
-    `dg launch`: shards, models, evaluations, and the report at the end. Work that is finished is not done again, so
-    type the same command after an interruption. The exit status is 1 if something failed or was left out.
+    Makes shards and models, evaluates the experiments, and writes the report. Finished work is skipped, so run the
+    same command again after an interruption. A file with several datasets is evaluated one by one. The exit status
+    is 1 if something failed or was left out.
 
-    The web UI shows each run: their history is where DAGSTER_HOME says. Without it, it is that of dagster.yaml in this
-    folder or beside the data root, and without that, it is in .dagster in the data root.
+    The web UI shows each run. Their history is stored in DAGSTER_HOME; if it is unset, where dagster.yaml in this
+    folder or next to the data root says; otherwise in .dagster in the data root.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 

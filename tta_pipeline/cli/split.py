@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 @plain_errors
 @with_reporter
 def split(folder: Path, output: Path, *, reporter: "ConsoleReporter", num_parts: int) -> None:
-    r"""Split shards into equal parts, one for each instance.
+    """Split shards into equal parts, one for each machine.
 
-    No sample is lost or doubled, and no byte changes. Each part has a manifest.
+    Every sample is in one part, and no byte changes. Each part has a manifest.
     """
     from tta_pipeline.shards.splitting import split_shard_set
 

@@ -22,12 +22,12 @@ _MOST_PARTS = 100_000
 @click.argument("benchmark_name", metavar="BENCHMARK")
 @click.argument("run_options", metavar="[-- OPTIONS]...", nargs=-1)
 @click.option("--parts", "num_parts", type=click.IntRange(1, _MOST_PARTS), default=4, show_default=True,
-              help="Number of tasks that share the evaluations.")  # fmt: skip
-@click.option("--sbatch", "sbatch_options", multiple=True, metavar="OPTIONS", help="Options of sbatch for each "
+              help="Number of Slurm tasks that share the evaluations.")  # fmt: skip
+@click.option("--sbatch", "sbatch_options", multiple=True, metavar="OPTIONS", help="Options of sbatch for every "
               "job; can be repeated.")  # fmt: skip
-@click.option("--program", metavar="WORDS", help="What starts tta-pipeline on a node, such as `apptainer exec --nv "
-              "image.sif tta-pipeline`; default: the Python of this command.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Print scripts and commands, and submit nothing.")
+@click.option("--program", metavar="WORDS", help="Command that starts tta-pipeline on a node, such as `apptainer "
+              "exec --nv image.sif tta-pipeline`. Default: the Python of this command.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Print the scripts and commands without submitting them.")
 @plain_errors
 def submit(
     *,
@@ -38,11 +38,11 @@ def submit(
     program: str | None,
     dry_run: bool,
 ) -> None:
-    r"""Evaluate a whole benchmark on a Slurm cluster.
+    """Evaluate a whole benchmark on a Slurm cluster.
 
-    Three jobs of `tta-pipeline run BENCHMARK OPTIONS`: shards and models (`--part prepare`), an array of its parts,
-    and the report. A task that is preempted, loses its node or runs out of time goes on later. Submit again after
-    any trouble: what is finished is not done again, and the jobs wait for those of an earlier submission.
+    Submits three jobs of `tta-pipeline run BENCHMARK OPTIONS`: shards and models, an array that shares the
+    evaluations, and the report. Tasks that are preempted, lose their node or run out of time continue later. After
+    any trouble, submit again: finished work is skipped, and the jobs wait for those of an earlier submission.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.extras.cluster.slurm import Submission

@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 @click.argument("benchmark_name", metavar="BENCHMARK")
 @click.argument("experiment")
 @click.option("--grid", multiple=True, metavar="NAME=VALUE,...", help="Values to try for a hyperparameter; several "
-              "hyperparameters make a grid. Default: the grid in the benchmark file.")  # fmt: skip
-@click.option("--budget", type=click.IntRange(1, 10_000), help="Largest number of trials; of more combinations, "
-              "this many are drawn at random. Default: the budget in the benchmark file, or 20.")  # fmt: skip
-@click.option("--compare", is_flag=True, help="Record what every criterion chooses, and evaluate the trials on the "
-              "reported cells too: how far each choice is from the oracle's. It changes no choice.")  # fmt: skip
+              "--grid make a grid. Default: the grid in the benchmark file.")  # fmt: skip
+@click.option("--budget", type=click.IntRange(1, 10_000), help="Maximum number of trials; larger grids are sampled "
+              "at random. Default: the budget in the benchmark file, or 20.")  # fmt: skip
+@click.option("--compare", is_flag=True, help="Also record what each criterion would choose, and evaluate the "
+              "trials on the reported cells: how far is each choice from the oracle's? The choice stays the "
+              "same.")  # fmt: skip
 @with_device
 @click.option("--json", "as_json", is_flag=True, help="Print the whole record.")
 @plain_errors
@@ -45,12 +46,12 @@ def tune(
     device: str,
     as_json: bool,
 ) -> None:
-    r"""Choose hyperparameters on held-out shifts.
+    """Choose hyperparameters on held-out shifts.
 
-    The benchmark does not report these shifts. This runs the asset <benchmark>/tuning/<experiment>, so the benchmark
-    file must name the experiment under `tuning`. Missing shards of the held-out shifts are made first. A finished trial
-    is not evaluated again. With `tuned: true`, the experiment uses the chosen values. `criterion` under `tuning` says
-    what chooses: labels, or a score without labels.
+    The benchmark does not report these shifts. The benchmark file must name the experiment under `tuning`; an
+    experiment with `tuned: true` uses the chosen values. Missing shards are made first, and finished trials are
+    skipped. `criterion` under `tuning` chooses by labels or by a label-free score. The Dagster asset is
+    <benchmark>/tuning/<experiment>.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.definitions import defs

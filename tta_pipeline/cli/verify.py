@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 @plain_errors
 @with_reporter
 def verify(folders: tuple[Path, ...], *, reporter: "ConsoleReporter") -> int:
-    r"""Check shards: compare every byte with their manifest.
+    """Check shards: compare every byte with the manifest.
 
-    Totals, bytes and cell are compared, and no shard may be missing or unlisted. Sets whose fast checksums of the
-    samples are lost get them again.
+    Missing and unlisted shards are errors, too. Missing checksums of samples are recreated.
     """
     from dataclasses import asdict
 

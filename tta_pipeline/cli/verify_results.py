@@ -14,8 +14,8 @@ from tta_pipeline.util.plurals import count_of
 def verify_results() -> None:
     """Read and hash every result and its predictions.
 
-    The leaderboard trusts what it has read once; this verb finds bit rot since. Each problem is a line, and the exit
-    status is then 1.
+    The leaderboard trusts what it has read once; this command finds files that were damaged later. It prints a line
+    per problem, and the exit status is then 1.
     """
     from tta_pipeline.domain.locations import Locations
     from tta_pipeline.results.database.listing import list_files

@@ -13,14 +13,14 @@ from tta_pipeline.cli.verbs import Verb
     examples=["tta-pipeline results void 3f2a9c1b7d5e8a04-91bc33de --because 'the room was at 40 degrees'"],
 )
 @click.argument("name", metavar="RESULT")
-@click.option("--because", required=True, metavar="TEXT", help="Why it counts nowhere.")
+@click.option("--because", required=True, metavar="TEXT", help="The reason.")
 @plain_errors
 def void_result(*, name: str, because: str) -> None:
-    """Let a result count nowhere, and say why.
+    """Exclude a wrong result everywhere, with a reason.
 
-    RESULT is the path of a result file, its name, or the beginning of its name, as in the column `file` of the table
-    `results`. The reason is written beside the file, as <name>.void, and travels with it. The file itself stays; to let
-    it count again, remove the note. The next run evaluates again what is missing then.
+    RESULT is the path of a result file, its name, or the beginning of its name, as in the column `file` of the
+    table `results`. The reason is written next to it, as <name>.void; the result itself stays. To undo, delete the
+    .void file. The next run evaluates what is then missing.
     """
     from tta_pipeline.domain.locations import Locations
     from tta_pipeline.results.database.listing import list_files

@@ -38,11 +38,11 @@ _LEAST = 12
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array, with every part.")
 @plain_errors
 def why(*, benchmark: str, experiment: str, key: str, device: str, shows_all: bool, as_json: bool) -> None:
-    r"""Say why a cell is finished, or will be evaluated again.
+    """Show why a cell is finished, or will be evaluated again.
 
-    What decided its result is compared with the present state. CELL is a partition key: fog|5, clean|0, or the key of a
-    stream, such as 5 or all. The exit status is 0 if there is nothing to evaluate, else 1. Versions of libraries are
-    shown where they differ, but they outdate no result.
+    Compares the data, weights, code and settings of its result with the current ones. CELL is a partition key:
+    fog|5, clean|0, or the key of a stream, such as 5 or all. The exit status is 0 if there is nothing to evaluate,
+    else 1. Library versions are shown if they differ; they don't outdate a result.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.evaluation.explanation import COLUMNS, explain
