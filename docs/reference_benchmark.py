@@ -191,6 +191,8 @@ def _heading(kind: type[BaseModel]) -> str:
     if "kind" in kind.model_fields:
         (word,) = typing.get_args(kind.model_fields["kind"].annotation)
         return f"kind: {word}"
+    if (kind.__doc__ or "").startswith(f"`{kind.__name__}`"):
+        return kind.__name__  # a name that readers know from elsewhere
     return " ".join(re.findall("[A-Z][a-z]*", kind.__name__)).capitalize()
 
 
@@ -202,7 +204,8 @@ def _link_from(page: str) -> Callable[[type[BaseModel]], str]:
         home, heading = homes[kind], _heading(kind)
         file = "" if home == page else f"{home}.md"
         anchor = "" if _roots(home) == [kind] else "#" + heading.replace(":", "").replace(" ", "-").lower()
-        text = f"`{heading.removeprefix('kind: ')}`" if heading.startswith("kind: ") else heading.lower()
+        word = heading if heading == kind.__name__ else heading.lower()
+        text = f"`{heading.removeprefix('kind: ')}`" if heading.startswith("kind: ") else word
         return f"[{text}]({file}{anchor})"
 
     return link

@@ -21,42 +21,41 @@ class Experiment(ConfigModel):
     """A model, an adaptation method and a protocol."""
 
     model: str
+    """Name of a model in this file."""
     group: Name | None = None
-    """Group of the experiment's asset, `<benchmark>_<group>`, for assets that are materialized together; None:
-    `<benchmark>`. Streams over several cells and clean images have other partitions, and so groups of their own, with
-    `_streams` and `_clean` at the end."""
+    """Dagster group of the experiment's asset, `<benchmark>_<group>`, for assets that you materialize together.
+    Default: `<benchmark>`, with `_streams` or `_clean` for streams over several cells and for clean images."""
     method: str
-    """Name in the catalogue, or `<module>:<name>` of your own `MethodEntry`. A method can also be made of pieces, such
-    as `{base: tent, loss: come, reset: asr}`: `base` is the name, and the rest are hyperparameters."""
+    """Name of a method, or `<module>:<name>` of your `MethodEntry`. To combine methods: `{base: tent, loss: come,
+    reset: asr}`, where `base` is the name and the rest are hyperparameters."""
     preset: Literal[PRESETS] = "imagenet"  # type: ignore[valid-type]
-    """Settings that the method's authors published; `imagenet_vit` has a learning rate for each batch size."""
+    """Hyperparameters that the method's authors published. `imagenet_vit` has a learning rate per batch size."""
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
+    """Values that replace those of the preset, by name."""
     tuned: bool | Name = False
-    """Whether to use the hyperparameters that were chosen for this experiment on held-out shifts; `tuning` of the file
-    must name the experiment. Or the name of another experiment with the same method, to use its chosen hyperparameters.
-    They override `hyperparameters`."""
+    """Use the hyperparameters that `tta-pipeline tune` chose for this experiment, which `tuning` must name; or the
+    name of another experiment with the same method, to use its hyperparameters. They override `hyperparameters`."""
     protocol: Annotated[Protocol, IfMissing("`reset_each_shift`")] = Protocol()
-    """How streams are made of cells; a name is enough, such as `continual`."""
+    """How cells become streams; a name is enough, such as `continual`."""
     subset: Subset | None = None
-    """Samples of each cell to evaluate; None: all."""
+    """Samples of each cell to evaluate. Default: all."""
     severities: tuple[int, ...] | None = None
-    """Severities of the benchmark that this experiment evaluates; None: all."""
+    """Severities of the benchmark that this experiment evaluates. Default: all."""
     batch_size: int = Field(default=64, ge=1, le=MAX_BATCH_SIZE)
-    """Number of samples in a batch, 1 to 100,000."""
+    """Number of samples per batch, 1 to 100,000."""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
-    """Precision of the forward pass. On CUDA, fp32 is exact in convolutions and products too; tf32 lets both round
-    their factors to 10 bits. For bf16 and fp16, PyTorch's autocast casts where it considers this safe. fp16 is only for
-    methods without gradients, since gradients would vanish."""
+    """Precision of the forward pass. tf32 rounds factors to 10 bits on CUDA; fp32 does not. bf16 and fp16 use
+    PyTorch's autocast. fp16 is for methods without gradients only, since gradients would vanish."""
     deterministic: bool = False
-    """Whether to use only algorithms that give the same bits each time on the same device; they may be slower."""
+    """Use only algorithms that produce the same bits every time on the same device. May be slower."""
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
     """Mode of `torch.compile`; reduce-overhead and max-autotune use CUDA graphs. A smaller last batch runs
     uncompiled."""
     seed: Seed = 0
     """Seed of the method's random draws, and of the stream's order unless the order is `stored`: 0 to 2^63 - 1."""
     seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1, max_length=_MAX_SEEDS)
-    """Several seeds instead of one, each with its own stream order: they also shuffle an order that is `stored`.
-    `{count: 100}` stands for 0 to 99."""
+    """Several seeds instead of one, each with its own stream order (also if the order is `stored`). `{count: 100}`
+    means 0 to 99."""
 
     @field_validator("seeds", mode="before")
     @classmethod

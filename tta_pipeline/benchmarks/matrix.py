@@ -42,6 +42,7 @@ class Exclusion(ConfigModel):
     """Experiments that a matrix leaves out: all with the named model, method and protocol."""
 
     model: str | None = None
+    """Name of the model."""
     method: str | None = None
     """Name of the method as in the names of the experiments."""
     protocol: str | None = None
@@ -55,22 +56,22 @@ class Exclusion(ConfigModel):
 
 
 class Matrix(ConfigModel):
-    """Experiments of each model with each method under each protocol, named `<model>_<method>_<protocol>`.
+    """One experiment per combination of model, method and protocol, named `<model>_<method>_<protocol>`.
 
-    The names leave out the model if there is only one, and the protocol `reset_each_shift`. Any other field of an
-    experiment, such as `preset`, `batch_size`, `group` or `subset`, holds for all experiments of the matrix.
+    The name has no model if there is only one, and no protocol for `reset_each_shift`. Any other field of an
+    experiment, such as `preset`, `batch_size`, `group` or `subset`, applies to all experiments of the matrix.
     """
 
     model_config = ConfigDict(extra="allow")
 
     models: tuple[str, ...]
-    """Names of models in the file."""
+    """Names of models in this file."""
     methods: tuple[Any, ...]
-    """Names of methods. `{eata: {lr: 0.001}}` also sets hyperparameters; `{eata: {lr: 0.001}, name: eata_fast}` also
-    has its own name, which a second variant of a method needs. `{base: tent, loss: come, reset: asr}` is made of
-    pieces, and is named tent_come_asr without a `name`."""
+    """Names of methods. `{eata: {lr: 0.001}}` also sets hyperparameters. `{eata: {lr: 0.001}, name: eata_fast}`
+    also sets the name; a second variant of a method needs one. `{base: tent, loss: come, reset: asr}` combines
+    methods, and its default name is tent_come_asr."""
     protocols: tuple[Protocol, ...] = ()
-    """Protocols; by default only `reset_each_shift`."""
+    """Protocols. Default: only `reset_each_shift`."""
     exclude: tuple[Exclusion, ...] = ()
     """Combinations to leave out, such as `{model: vit, method: norm}`."""
 

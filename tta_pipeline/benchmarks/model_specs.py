@@ -127,12 +127,13 @@ class TorchvisionModel(LibraryModel):
     implementation = "tta_pipeline.models.torchvision_models:Torchvision"
     kind: Literal["torchvision"]
     architecture: Name
+    """Name of the architecture in torchvision, such as `resnet50`."""
     weights: str = "DEFAULT"
     """A member of the architecture's weights enum, such as `IMAGENET1K_V1`."""
     classes: Path | None = None
-    """Names of the model's classes in the order of its outputs, for a benchmark with only some of them: the other
-    outputs are left out. A list that comes with the project, such as `imagenet`, or JSON or `meta.mat`. None: the
-    benchmark's classes, or ImageNet's 1,000 if the model has 1,000 outputs and the benchmark some of these classes."""
+    """Classes of the model's outputs, in order, if the benchmark has only some of them; other outputs are left out.
+    A list that comes with the project, such as `imagenet`, a JSON file, or `meta.mat`. Default: the benchmark's
+    classes, or ImageNet's 1,000 if the model has 1,000 outputs and the benchmark some of these classes."""
 
     def with_random_weights(self, num_classes: int) -> "PythonModel":
         """Return the section of torchvision's function that makes the network."""
@@ -148,7 +149,7 @@ class TimmModel(LibraryModel):
     architecture: str
     """Architecture with the tag of the weights, such as `resnet50.a1_in1k`."""
     classes: Path | None = None
-    """Names of the model's classes, as for a torchvision model."""
+    """Classes of the model's outputs, as for a torchvision model."""
 
     def with_random_weights(self, num_classes: int) -> "PythonModel":
         """Return the section of timm's function that makes the network."""
@@ -157,13 +158,15 @@ class TimmModel(LibraryModel):
 
 
 class CheckpointModel(NetworkSection):
-    """An architecture of torchvision or timm with weights from your own file."""
+    """An architecture of torchvision or timm with weights from your file."""
 
     implementation = "tta_pipeline.models.checkpoint_models:Checkpoint"
     needs_num_classes = True
     kind: Literal["checkpoint"]
     library: Literal["torchvision", "timm"] = "torchvision"
+    """Library with the architecture."""
     architecture: str
+    """Name of the architecture in the library."""
     path: Path
     """safetensors file, or a state dict from `torch.save`; loading it runs no code."""
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -173,9 +176,10 @@ class CheckpointModel(NetworkSection):
     mean: tuple[Mean, Mean, Mean]
     """Mean of each channel, as a fraction of the brightest value: 0 to 1."""
     std: tuple[Deviation, Deviation, Deviation]
-    """Standard deviation of each channel, above 0 and at most 1; wrong values are a known cause of wrong papers."""
+    """Standard deviation of each channel, above 0 and at most 1. Wrong values cost points: check them with
+    `tta-pipeline models check`."""
     classes: Path | None = None
-    """Names of the model's classes, as for a torchvision model."""
+    """Classes of the model's outputs, as for a torchvision model."""
 
 
 def _hash_if_there(path: Path) -> str:
@@ -183,32 +187,32 @@ def _hash_if_there(path: Path) -> str:
 
 
 class PythonModel(NetworkSection):
-    """A network made by a Python function or class of your own, with weights from your own file."""
+    """A network from your Python function or class, with weights from your file."""
 
     implementation = "tta_pipeline.models.python_models:Python"
     needs_num_classes = True
     kind: Literal["python"]
     factory: str
-    """`module:name` of a function or class that returns a `torch.nn.Module`; the module gets normalised images. Python
-    modules are searched on Python's path and in the working directory. A parameter `num_classes` gets the number of
-    classes, unless `arguments` has it."""
+    """`module:name` of a function or class that returns a `torch.nn.Module`, which is called with normalised
+    images. The module must be on Python's path or in the working directory. If it has a parameter `num_classes`,
+    the number of classes is passed."""
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of the factory by name."""
     weights: Literal["none"] | Path | None = None
-    """safetensors file, or a file of `torch.save` with a state dict, by itself or in a training checkpoint; loading it
-    runs no code. `none`: random weights, to try a pipeline; results are marked as untrained. Left out: the network can
+    """safetensors file, or a state dict from `torch.save`, also inside a training checkpoint; loading it runs no
+    code. `none`: random weights, to try the pipeline; results are marked as untrained. Without it, the network can
     only be trained."""
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """sha256 of the weights, as printed by `sha256sum`."""
     state: str | None = None
     """Key of the state dict in the file if it has several, such as `state_dict_ema`."""
     mean: tuple[Mean, Mean, Mean] | None = None
-    """Mean of each channel, as a fraction of the brightest value: 0 to 1; needed with weights; with `weights: none`, by
-    default ImageNet's."""
+    """Mean of each channel, as a fraction of the brightest value: 0 to 1. Needed with weights;
+    with `weights: none`, the default is ImageNet's."""
     std: tuple[Deviation, Deviation, Deviation] | None = None
-    """Standard deviation of each channel, above 0 and at most 1; needed with weights."""
+    """Standard deviation of each channel, above 0 and at most 1. Needed with weights."""
     classes: Path | None = None
-    """Names of the model's classes, as for a torchvision model."""
+    """Classes of the model's outputs, as for a torchvision model."""
 
     @field_validator("factory")
     @classmethod
@@ -282,10 +286,10 @@ class HubModel(NetworkSection):
     hf: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
     """Repository, such as `timm/resnet50.a1_in1k`."""
     revision: str
-    """Commit of the repository, 40 hexadecimal digits; a branch is refused, since it moves."""
+    """Commit of the repository, 40 hexadecimal digits. A branch is not allowed, since it moves."""
     classes: Path | None = None
-    """Names of the model's classes, as for a torchvision model; by default `label_names` in its `config.json`, if the
-    benchmark's classes are among them."""
+    """Classes of the model's outputs, as for a torchvision model. Default: `label_names` in its `config.json`, if
+    the benchmark's classes are among them."""
 
     @field_validator("revision")
     @classmethod
@@ -297,11 +301,11 @@ class ZeroShotModel(ModelSection):
     """The fields of a zero-shot classifier about texts."""
 
     class_names: tuple[str, ...] | Path | None = None
-    """Names of the classes in texts, in the order of the class map: a list, or a JSON file with a list. None: the names
-    in the class map, with spaces for underscores; for WordNet ids, open_clip's names of ImageNet's classes."""
+    """Class names for the prompts, in the order of the class map: a list, or a JSON file with a list. Default: the
+    names in the class map, with spaces for underscores; for WordNet ids, open_clip's names of ImageNet's classes."""
     templates: Literal["imagenet"] | tuple[str, ...] | None = None
-    """Texts with `{}` for the name; their features are averaged. `imagenet`: the 80 texts of the CLIP paper. None:
-    those of the shift set, or else `a photo of a {}.`."""
+    """Prompts with `{}` for the class name; their features are averaged. `imagenet`: the 80 prompts of the CLIP
+    paper. Default: the dataset's prompts, otherwise `a photo of a {}.`."""
 
     @field_validator("templates")
     @classmethod
@@ -325,9 +329,9 @@ class OpenClipModel(ZeroShotModel):
     needed_library = ("open_clip", "clip")
     kind: Literal["open_clip"]
     architecture: str
-    """Name in open_clip's list, such as `ViT-B-32`, or a JSON file with an architecture of your own in its form."""
+    """Name in open_clip's list, such as `ViT-B-32`, or a JSON file in open_clip's format."""
     pretrained: str | None = None
-    """Tag of published weights, such as `laion2b_s34b_b79k`, in place of `weights`."""
+    """Tag of published weights, such as `laion2b_s34b_b79k`, instead of `weights`."""
     weights: Path | None = None
     """File of weights; loading it runs no code."""
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
@@ -354,10 +358,10 @@ class TransformersModel(ZeroShotModel):
     hf: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
     """Repository on the Hugging Face Hub, such as `google/siglip2-base-patch16-224`."""
     revision: str | None = None
-    """Commit of the repository, 40 hexadecimal digits; a branch is refused, since it moves."""
+    """Commit of the repository, 40 hexadecimal digits. A branch is not allowed, since it moves."""
     folder: Path | None = None
-    """Folder with config, tokenizer, preprocessing and `model.safetensors`, as `save_pretrained` writes them, in place
-    of `hf`; loading it runs no code."""
+    """Folder with config, tokenizer, preprocessing and `model.safetensors`, as written by `save_pretrained`,
+    instead of `hf`. Loading it runs no code."""
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """sha256 of `model.safetensors` in the folder, as printed by `sha256sum`."""
 
@@ -419,11 +423,11 @@ class TrainedModel(Recipe, ModelSection):
     implementation = "tta_pipeline.models.trained_models:Trained"
     kind: Literal["trained"]
     network: AnyNetwork = SmallNetwork(kind="small")
-    """Network to train: `small`, or any other kind of model. `width: 8` in its place is short for the small network of
-    this width."""
+    """Network to train: `small`, or any other kind of model. `width: 8` is short for the small network of this
+    width."""
     fine_tune: bool = False
-    """Whether training starts from the weights of `network` instead of random weights. A last layer with another number
-    of classes is replaced by a new one."""
+    """Start from the weights of `network` instead of random weights. A last layer for another number of classes is
+    replaced."""
 
     @model_validator(mode="before")
     @classmethod

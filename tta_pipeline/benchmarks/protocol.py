@@ -69,11 +69,11 @@ class Unknown(ConfigModel):
     """Images in a stream that belong to none of the benchmark's classes."""
 
     source: str
-    """Name of the benchmark whose images they are: its shards of the same cell, so under the same shift and severity.
-    None of its classes may be a class of this benchmark."""
+    """Benchmark with the unknown images; the shards of the same cell are used. It must have no class of this
+    benchmark."""
     share: float = Field(gt=0, lt=1)
-    """Share of the unknown images in the whole stream, above 0 and below 1. Each is in the stream of a cell at most
-    once; if there are too few, a `subset` leaves out known ones."""
+    """Share of unknown images in the stream, above 0 and below 1. Each is used at most once; if there are too few,
+    take fewer known images with `subset`."""
 
 
 class Protocol(ConfigModel):
@@ -92,29 +92,29 @@ class Protocol(ConfigModel):
     """Order of samples in a cell, or in a whole mixed stream; by_class and dirichlet are correlated. listed: in the
     order of the lines of the subset's list, such as by the time of the photographs."""
     classes_per_batch: int | None = Field(default=None, ge=1, le=MAX_COUNT)
-    """Number of classes at a time in the order by_class, in groups that the seed draws; None: one class after another,
-    in the order of their labels."""
+    """With by_class: number of classes at a time, in random groups. Default: one class after another, in label
+    order."""
     delta: float | None = Field(default=None, ge=1e-6, le=1e6)
     """Concentration of the Dirichlet order, 1e-6 to 1e6: the smaller, the fewer classes at a time."""
     corruption_order: Literal["canonical", "seeded"] = "canonical"
-    """Order of corruptions in continual and gradual streams: as in papers, or permuted by the experiment's seed."""
+    """Order of corruptions in continual and gradual streams: as in papers, or permuted with the seed."""
     clean: Literal["never", "at_end", "after_each"] = "never"
     """When a continual stream returns to clean images, which measures forgetting (EATA, section 4)."""
     recurring: int = Field(default=1, ge=1, le=1000)
-    """Number of visits of a continual or gradual stream, 1 to 1,000: the stream is repeated without a reset (recurring
-    TTA: Hoang et al. 2024, "Persistent test-time adaptation", with 20 visits). An order other than stored is drawn anew
-    for each visit, as in the authors' code."""
+    """Number of passes over a continual or gradual stream without a reset, 1 to 1,000 (recurring TTA: Hoang et al.
+    2024, "Persistent test-time adaptation", with 20 visits). An order other than stored is drawn again for each
+    visit, as in the authors' code."""
     visits: int = Field(default=3, ge=1, le=1000)
     """Largest number of parts of each corruption in a dynamic stream, 1 to 1,000: 3 in the authors' code (Zhang et al.
     2025, "DPCore: dynamic prompt coreset for continual test-time adaptation")."""
     unknown: Unknown | None = None
-    """Unknown images among the known ones, at positions drawn with the seed, such as `{source: letters_c, share: 0.2}`;
-    None: a closed stream. The known images keep the order that they have without (open-set TTA: Lee et al. 2023,
-    "Towards open-set test-time adaptation utilizing the wisdom of crowds in entropy minimization"; Gao et al. 2024,
-    "Unified entropy optimization for open-set test-time adaptation")."""
+    """Unknown images at random positions among the known ones, such as `{source: letters_c, share: 0.2}` (open-set
+    TTA: Lee et al. 2023, "Towards open-set test-time adaptation utilizing the wisdom of crowds in entropy
+    minimization"; Gao et al. 2024, "Unified entropy optimization for open-set test-time adaptation"). Default:
+    none."""
     window: int = Field(default=1, ge=1, le=100_000)
-    """Number of newest images, at most 100,000, that the method gets at batch size 1; only the prediction for the last
-    of them counts."""
+    """At batch size 1: number of newest images that the method sees at a time, at most 100,000. Only the prediction
+    for the last one counts."""
     stream_speed: float | None = Field(default=None, gt=0, le=1)
     """Speed of a stream that does not wait (Alfarra et al. 2024, section 3): at 1, batches arrive as fast as the source
     model predicts them. Batches that arrive while the method is busy are predicted without adaptation."""
@@ -123,8 +123,8 @@ class Protocol(ConfigModel):
     frozen (the amortised utility of Sreeram et al. 2026, "Tempora")."""
 
     predict_after_update: bool = False
-    """Whether each batch is predicted once more by the network after the update, which costs another forward pass. The
-    tables of TTABC (walawalagoose/TTABC) for SAR and DeYO are made so; papers predict before the update."""
+    """Predict each batch again after the update, at the cost of another forward pass. TTABC (walawalagoose/TTABC)
+    does so for SAR and DeYO; papers predict before the update."""
 
     @model_validator(mode="before")
     @classmethod
@@ -238,9 +238,9 @@ class Subset(ConfigModel):
     """Selection of samples of each cell; tables never mix subsets."""
 
     first: int | None = Field(default=None, ge=1, le=MAX_COUNT)
-    """Number of samples from the beginning of the stored order."""
+    """The first samples in the stored order."""
     random: int | None = Field(default=None, ge=1, le=MAX_COUNT)
-    """Number of samples drawn with the seed, independent of the shards."""
+    """Number of samples drawn at random; independent of how images are sharded."""
     imbalance: float | None = Field(default=None, ge=1, le=1e6)
     """Imbalance factor of a long tail, 1 to 1,000,000: classes drawn one after another with the seed keep a share of
     their samples that falls exponentially from 1 to 1 / factor (Cui et al. 2019, "Class-balanced loss based on
@@ -248,7 +248,7 @@ class Subset(ConfigModel):
     seed: Seed = 0
     """Seed of the random samples, and of the classes in the tail, 0 to 2^63 - 1."""
     listed: Path | None = None
-    """File with one sample per line, `<class>/<file name>` as in the source, such as RobustBench's 5,000 samples."""
+    """File with one sample per line, `<class>/<file name>` as in the source, such as RobustBench's list of 5,000."""
 
     @model_validator(mode="after")
     def _one_of_four(self) -> "Subset":

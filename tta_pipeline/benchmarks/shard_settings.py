@@ -19,11 +19,11 @@ class ShardSettings(ConfigModel):
     """How a cell becomes shards: a number of shards or the limits of each, the order, and changes to the images."""
 
     num_shards: int | None = Field(default=None, ge=1, le=100_000)
-    """Number of shards, at most 100,000."""
+    """Number of shards per cell, at most 100,000."""
     samples_per_shard: int | None = Field(default=None, ge=1, le=MAX_COUNT)
-    """Number of samples in each shard, at most 1,000,000,000."""
+    """Maximum number of samples per shard, at most 1,000,000,000."""
     max_shard_bytes: int | None = Field(default=None, ge=10240, le=10**15)
-    """Largest size of a shard in bytes, 10,240 to 10^15."""
+    """Maximum size of a shard in bytes, 10,240 to 10^15."""
     order: Literal["permuted", "by_class", "dirichlet", "source"] = "permuted"
     """Order of samples: permuted for i.i.d. streams; by_class and dirichlet for correlated streams; source for the
     order of the source's listing."""
@@ -32,7 +32,8 @@ class ShardSettings(ConfigModel):
     delta: float = Field(default=0.1, ge=1e-6, le=1e6)
     """Concentration of the Dirichlet order, 1e-6 to 1e6: the smaller, the fewer classes at a time."""
     format: Literal["raw", "tensor"] = "raw"
-    """Format of samples: raw keeps the files' bytes; tensor stores decoded pixels as uint8 (H, W, 3) `.npy` members."""
+    """raw keeps the files' bytes; tensor stores decoded pixels as uint8 (H, W, 3) `.npy` members, which is faster
+    to read and larger."""
     function: str | None = None
     """`module:name` of a Python function that gets each decoded image, uint8 (H, W, 3), before resizing and cropping,
     and returns another image, uint8 (H', W', 3)."""
@@ -46,19 +47,19 @@ class ShardSettings(ConfigModel):
     quality: int = Field(default=95, ge=1, le=100)
     """JPEG quality of images that were resized or cropped; others are not encoded again."""
     labels: bool = False
-    """Whether each sample also has a `.cls` and a `.json` member."""
+    """Add a `.cls` and a `.json` member to each sample, for other programs."""
     damaged: Literal["stop", "skip"] = "stop"
-    """What to do with a damaged image; the manifest names skipped images."""
+    """What to do with a damaged image. The manifest lists skipped images."""
     foreign_classes: Literal["refuse", "skip"] = "refuse"
-    """What to do with class folders that the class map lacks; the manifest counts and names skipped folders."""
+    """What to do with class folders that are not in the class map. The manifest lists skipped folders."""
     shard_name: str | None = None
-    """Names of the shards, with a number of fixed width, such as `validation-%06d.tar`. The default is
-    `<shift>-<severity>-%05d.tar`, so that caches that use only the last part of an address keep cells apart."""
+    """Pattern of shard names with a number of fixed width, such as `validation-%06d.tar`. Default:
+    `<shift>-<severity>-%05d.tar`."""
     suffix: Literal["jpg"] | None = None
-    """`jpg`: JPEG files get the suffix `.jpg`, and other images a suffix in lower case, for readers that know only
-    `jpg;png`. By default names stay as in the source."""
+    """`jpg` renames JPEG files to `.jpg`, and other suffixes to lower case, for readers that look only for
+    `jpg;png`. Default: names stay as in the source."""
     decode_all: bool = False
-    """Whether every image is decoded while sharding; otherwise only its header and end are checked."""
+    """Decode every image while sharding, to find damaged ones. Otherwise only header and end are checked."""
 
     @field_validator("function")
     @classmethod

@@ -106,19 +106,19 @@ class Recipe(TrainingInputSettings):
     warmup_epochs: float = Field(default=0.0, ge=0, le=1_000)
     """Epochs in which the learning rate rises linearly from a hundredth of `lr`; `one_cycle` has its own rise."""
     clip_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Largest norm of the gradients in a step; None: no limit."""
+    """Maximum gradient norm. Default: no limit."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     mixup: float = Field(default=0.0, ge=0, le=100)
-    """Alpha of mixup (Zhang et al. 2018); 0: none. With `cutmix` too, each batch gets one of them at random."""
+    """Alpha of mixup (Zhang et al. 2018); 0 turns it off. With both mixup and CutMix, each batch uses one of them
+    at random."""
     cutmix: float = Field(default=0.0, ge=0, le=100)
-    """Alpha of CutMix (Yun et al. 2019); 0: none."""
+    """Alpha of CutMix (Yun et al. 2019); 0 turns it off."""
     ema: float | None = Field(default=None, gt=0, lt=1)
-    """Decay per step of a moving average of the weights, which is then validated and kept; None: no average."""
+    """Decay per step of a moving average of the weights, which is then validated and kept. Default: no average."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of the forward pass: bf16 by PyTorch's autocast."""
     held_out: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the training images that are held out for validation; 0: none, and clean test images, if there are any,
-    are used for validation."""
+    """Share of the training images for validation. With 0, clean test images are used, if there are any."""
     select: Literal["last", "best"] = "last"
     """Weights to evaluate: from the last epoch, or from the epoch of lowest error on held-out images. Both are kept."""
     checkpoint_s: float = Field(default=300.0, ge=0, allow_inf_nan=False)

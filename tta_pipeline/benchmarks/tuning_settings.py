@@ -21,18 +21,17 @@ class Tuning(ConfigModel):
     """The search for an experiment's hyperparameters."""
 
     grid: dict[str, tuple[HyperparameterValue, ...]] = Field(default_factory=dict)
-    """Values to try, by hyperparameter; each combination is a trial. A run can use another grid."""
+    """Values to try, by hyperparameter; each combination is a trial. `tta-pipeline tune --grid` overrides it."""
     budget: int = Field(default=20, ge=1, le=MOST_TRIALS)
-    """Largest number of trials, 1 to 10,000. If there are more combinations, the trials are drawn from them, always the
-    same ones."""
+    """Maximum number of trials, 1 to 10,000. Larger grids are sampled at random, always in the same way."""
     severities: tuple[int, ...] | None = None
-    """Severities of the trials; None: those of the experiment."""
+    """Severities of the trials. Default: the experiment's severities."""
     subset: Subset | None = None
-    """Samples of each cell of the trials; None: those of the experiment."""
+    """Samples of each cell of the trials. Default: the experiment's subset."""
     criterion: CriterionName = DEFAULT_CRITERION
-    """What chooses among the trials, on held-out shifts: `labels`, the lowest error; or without labels `entropy`, the
-    lowest mean entropy; `consistency`, the most predictions that a shifted view of the image shares; `snd`, the highest
-    soft neighbourhood density; `source_agreement`, the most predictions that the source model shares."""
+    """How to choose among the trials, on held-out shifts. `labels`: lowest error. Without labels, `entropy`: lowest
+    mean entropy; `consistency`: most predictions shared with a shifted view of the image; `snd`: highest soft
+    neighbourhood density; `source_agreement`: most predictions shared with the source model."""
 
     @field_validator("criterion", mode="before")
     @classmethod

@@ -20,8 +20,8 @@ def query(sql: str, parameters: Sequence[object] = (), *, data_root: Path | str 
     The database is opened read-only; the query does not wait for results that a run publishes meanwhile.
 
     Args:
-        sql: One query to `metrics.duckdb`. Its tables and views are listed in docs/reference/database.md, and examples in
-            docs/reference/queries.md.
+        sql: One query to `metrics.duckdb`. Its tables and views are listed in docs/reference/database.md, and there
+            are examples in docs/reference/queries.md.
         parameters: The values for each `?` in *sql*.
         data_root: Folder of `metrics.duckdb`; None: `$TTA_DATA_ROOT`, by default `data/` in the working directory.
 

@@ -25,13 +25,13 @@ class PublishedArchive(ConfigModel):
     """A published archive of a shift set."""
 
     url: str | None = None
-    """URL of the download; None: no direct URL is known."""
+    """URL of the download."""
     md5: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
-    """The publisher's md5; None: the publisher gives none."""
+    """The publisher's md5, if known."""
     size_bytes: int | None = Field(default=None, gt=0)
-    """The publisher's size."""
+    """Published size in bytes."""
     shifts: tuple[ShiftName, ...] = ()
-    """Shifts in the archive; empty: all shifts of the set, or unknown."""
+    """Shifts in the archive. Empty: all shifts of the set, or unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,37 +56,39 @@ class ShiftSet(ConfigModel):
     names: tuple[ShiftName, ...] = Field(min_length=1)
     """Shifts in order: corruptions, splits, or a single name for an undivided set."""
     severities: tuple[SeverityNumber, ...] = ()
-    """Severities, ascending; empty if the set has none: its cells then have severity 0."""
+    """Severities, ascending. Empty if the set has none; its cells then have severity 0."""
     families: dict[str, tuple[ShiftName, ...]] = Field(default_factory=dict)
     """Shifts by family, such as noise and blur."""
     held_out: tuple[ShiftName, ...] = ()
-    """Shifts that the authors keep for tuning; no mean includes them."""
+    """Shifts reserved for tuning. Means don't include them."""
     classes: str | None = None
-    """Shipped list of the classes, such as `imagenet`; None: the classes come from the images."""
+    """List of classes that comes with the project, such as `imagenet`. Default: the images' class folders."""
     num_classes: int | None = Field(default=None, gt=0)
-    """Number of published classes, if `classes` names no list; None: unknown."""
+    """Number of published classes, if `classes` names no list."""
     images_per_cell: int | None = Field(default=None, gt=0)
-    """Number of published images of each cell; None: unknown. A cell with another number is refused, unless the
-    benchmark file says `subset`."""
+    """Number of published images per cell. A cell with another number is an error, unless the benchmark file sets
+    `subset`."""
     image_size: int | None = Field(default=None, gt=0)
-    """Height and width of the published images in pixels; None: unknown, or sizes differ."""
+    """Height and width of the published images in pixels, if all are equal."""
     class_folders: Literal["names", "numbers"] = "names"
-    """Names of class folders: the classes, or their numbers in `classes`, from 0."""
+    """Names of class folders: class names, or their positions in `classes`, from 0."""
     folders: dict[ShiftName, str] = Field(default_factory=dict)
-    """Published folders of shifts, where they differ from the names of the shifts."""
+    """Published folder names of shifts, if they differ from the shifts' names."""
     archives: dict[str, PublishedArchive] = Field(default_factory=dict)
     """Published archives by file name."""
     split: Annotated[str, Field(pattern=FILE_PATTERN)] | None = None
-    """Name of the published file that lists the test images and their classes, such as `split_zhou_Food101.json`; None:
-    all images belong to the set, and their folders are the classes."""
+    """Name of the published file that lists the test images and their classes, such as `split_zhou_Food101.json`.
+    Default: all images belong to the set, and their folders are the classes."""
     split_classes: Annotated[str, Field(pattern=FILE_PATTERN)] | None = None
-    """Name of the file beside `split` with a class in each line, in label order, if `split` is lines of text."""
+    """Name of the file next to `split` with one class per line in label order, if `split` is a text file."""
     group: Name | None = None
-    """Group over whose sets papers average, such as `natural`, `fine_grained` and `corruption`; None: none."""
+    """Group of datasets over which papers average, such as `natural`, `fine_grained` or `corruption`."""
     templates: tuple[str, ...] = ()
-    """Texts with `{}` for the name of a class, for a CLIP whose section names none; empty: `a photo of a {}.`."""
+    """Prompts for CLIP with `{}` for the class name, if the model's section has none. Default: `a photo of a {}.`."""
     citation: str = ""
+    """Reference of the dataset's paper."""
     homepage: str = ""
+    """URL of the dataset's page."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -29,25 +29,25 @@ from tta_pipeline.util.short_lists import abbreviate_list
 
 
 class ArchiveSource(ListedBySplit, ClassesOfFiles, ImagesSection):
-    """Tar and zip archives as downloaded, never unpacked: read in one pass, then cell by cell in place.
+    """Tar and zip archives as downloaded, without unpacking.
 
-    A single uncompressed archive of arrays, such as CIFAR-10-C.tar, is read in place too.
-    Keep the archives until the shards are written. A compressed archive, or a zip, is copied while it
-    is read, cell by cell.
+    Keep the archives until the shards are written. Compressed archives and zips are copied cell by cell while they are
+    read. A single uncompressed archive of arrays, such as CIFAR-10-C.tar, works, too.
     """
 
     kind: Literal["archive"]
     archives: tuple[Path, ...] = Field(min_length=1)
+    """Paths of the archives."""
     published: str | None = None
-    """Shift set whose published md5 sums the archives must have, such as `imagenet_c`; None: not checked."""
+    """Dataset whose published md5 the archives must match, such as `imagenet_c`. Default: not checked."""
     md5: dict[str, str] = Field(default_factory=dict)
-    """Further md5 sums that archives must have, by file name."""
+    """Expected md5 of more archives, by file name."""
     layout: Literal["corruptions", "classes", "nested", "flat"] = "corruptions"
     """Layout of the archives: `corruptions`, or one set in a layout of clean images."""
     clean: Clean | None = None
     """The uncorrupted images."""
     train: Clean | None = None
-    """The images to train source models on."""
+    """Images to train models on."""
 
     def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
         """Yield a sentence if there is a split for several cells."""

@@ -52,15 +52,14 @@ class ClassesOfFiles(ConfigModel):
     """Fields with the classes of single files, for images without class folders."""
 
     ground_truth: Path | None = None
-    """File with the class of each image: lines with a file name and its class, a table with a heading such as
-    `image,label`, lines with the class of image 1, 2 and so on, or a JSON object of file name to class."""
+    """File with the class of each image: lines with a file name and its class, a table with a header such as
+    `image,label`, the classes of image 1, 2 and so on line by line, or a JSON object from file name to class."""
     ground_truth_name: Annotated[str, AfterValidator(_with_a_number)] = "ILSVRC2012_val_%08d.JPEG"
-    """Pattern of the images' file names; the number is the line in the ground truth, from 1."""
+    """Pattern of file names, if the ground truth has only classes; the number is the line number, from 1."""
     devkit: Path | None = None
-    """The devkit's `meta.mat`, needed if the ground truth uses the devkit's numbers, which count from 1 in their own
-    order."""
+    """The devkit's `meta.mat`. Needed if the ground truth uses the devkit's class numbers."""
     class_pattern: ClassPattern | None = None
-    """Regular expression for `<folder>/<file>`, whose first group is the class; None: the folder is the class."""
+    """Regular expression for `<folder>/<file>` whose first group is the class. Default: the folder is the class."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -94,9 +93,8 @@ class ListedBySplit(ConfigModel):
     """The field with the split of a data set, for a shift set with one name and no severity."""
 
     split: Path | None = None
-    """CoOp's file `split_zhou_*.json`, or the text file that the shift set's `split` names: it lists the images, their
-    labels and the names of the classes, and everything else is left out. None: the shift set's file, beside the images,
-    if it has one."""
+    """File that lists the test images with their labels and class names, such as CoOp's `split_zhou_*.json`; other
+    images are left out. Default: the dataset's own file next to the images, if it has one."""
 
     def has_split(self, shift_set: ShiftSet) -> bool:
         """Return whether a split lists the images of *shift_set*."""
@@ -135,8 +133,8 @@ class CleanImages(ClassesOfFiles):
     like ILSVRC2012_img_val.tar, with classes from the ground truth or the class pattern."""
 
     published: Literal["ilsvrc2012"] | None = None
-    """`ilsvrc2012`: the archive is the published ILSVRC2012_img_train.tar or ILSVRC2012_img_val.tar, and its md5 is
-    compared while it is read; None: not compared."""
+    """`ilsvrc2012` checks the md5 of the published ILSVRC2012_img_train.tar or ILSVRC2012_img_val.tar while
+    reading. Default: not checked."""
 
     @model_validator(mode="after")
     def _is_published(self) -> Self:

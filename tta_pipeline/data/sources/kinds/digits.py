@@ -64,7 +64,7 @@ class DigitsSource(GeneratedSection):
     seed: Seed = 0
     """Seed of the split into training and test images, and of the corruptions."""
     num_test: int = Field(default=600, ge=10, le=1700)
-    """Number of test images; the rest trains the source model."""
+    """Number of test images. The rest is for training."""
     is_drawn: ClassVar[bool] = True
 
     @property

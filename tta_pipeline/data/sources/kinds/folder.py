@@ -35,14 +35,14 @@ class FolderSource(ListedBySplit, ClassesOfFiles, ImagesSection):
 
     kind: Literal["folder"]
     root: Path
+    """Folder of the images."""
     group_depth: Literal[0, 1, 2, 3] = 2
-    """Depth of the severity folders; 3 for archives unpacked into one folder each,
-    `<root>/<archive>/<corruption>/<severity>/...`. 1: the class folders of each shift are in `<root>/<shift>`; 0: the
-    class folders of the only cell are in the root."""
+    """Number of folder levels above the class folders. 0: `<root>`; 1: `<root>/<shift>`; 2:
+    `<root>/<corruption>/<severity>`; 3: `<root>/<archive>/<corruption>/<severity>`."""
     clean: Clean | None = None
     """The uncorrupted images."""
     train: Clean | None = None
-    """The images to train source models on."""
+    """Images to train models on."""
 
     def open(self, at: SourceContext) -> Source:
         """Return the images."""

@@ -20,10 +20,10 @@ class GeneratedSection(ImagesSection):
     severity_table: str
     """Table of severity constants; each kind says which it takes."""
     encoding: Literal["jpeg", "lossless"] | None = None
-    """Encoding of the stored images; by default the choice of the table's authors: lossless for cifar_c, jpeg for the
+    """Encoding of the stored images. Default: as the table's authors did, lossless for cifar_c and jpeg for the
     others."""
     jpeg_quality: int | None = Field(default=None, ge=1, le=100)
-    """Quality of images stored as jpeg; by default 85, the authors' value."""
+    """JPEG quality of stored images. Default: 85, the authors' value."""
     seed: Seed = 0
     """Seed of the corruptions."""
     is_generated: ClassVar[bool] = True

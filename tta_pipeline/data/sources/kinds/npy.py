@@ -49,10 +49,11 @@ class NpySource(ImagesSection):
 
     kind: Literal["npy"]
     root: Path
+    """Folder of the `.npy` files."""
     clean: Clean | None = None
     """The uncorrupted images."""
     train: Clean | None = None
-    """The images to train source models on."""
+    """Images to train models on."""
 
     def open(self, at: SourceContext) -> Source:
         """Return the images."""

@@ -27,12 +27,12 @@ from tta_pipeline.util.user_functions import find_function_file, load_function
 
 
 class PythonSource(ImagesSection):
-    """Images that a function of yours yields, from a library such as torchvision or `datasets`, or a format of yours.
+    """Images that your Python function yields, from a library such as torchvision or `datasets`, or in your format.
 
-    `def images(corruption, severity, **arguments)` yields, for each image of this cell, its class, its file name, and
-    the bytes or the path of the file, or a PIL image, which is stored as PNG without loss. Without `class_map` the
-    function also runs once for every cell to find the classes, which are then sorted. Shards are written again when
-    its code, the arguments, or a file at a path among the arguments change.
+    `def images(corruption, severity, **arguments)` yields a tuple per image of this cell: its class, its file name, and
+    the bytes or the path of the file, or a PIL image (stored as lossless PNG). Without `class_map`, the function also
+    runs once per cell to find the classes, which are then sorted. Shards are written again if its code, the arguments,
+    or a file at a path among the arguments change.
     """
 
     kind: Literal["python"]
@@ -41,10 +41,9 @@ class PythonSource(ImagesSection):
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     """Further arguments of the function by name, such as `{root: /data}`."""
     clean: bool = False
-    """Whether the function yields the uncorrupted images for the corruption `clean` and the severity 0."""
+    """Set this if the function yields the uncorrupted images for corruption `clean` and severity 0."""
     train: bool = False
-    """Whether the function yields the images to train source models on for the corruption `train` and the severity
-    0."""
+    """Set this if the function yields training images for corruption `train` and severity 0."""
 
     @field_validator("function")
     @classmethod

@@ -43,28 +43,28 @@ ShardPatterns = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), AfterVali
 
 
 class ShardsSource(SourceSection):
-    """Third-party shards, `<root>/<corruption>/<severity>/*.tar`; nothing is rewritten or copied.
+    """Shards that exist already, `<root>/<corruption>/<severity>/*.tar`. They are read in place.
 
-    A shift set without severities has `<root>/<shift>/*.tar` or `<root>/<shift>/0/*.tar`. Only a `.tar.gz` is copied:
-    it is unpacked into the data root.
+    Without severities: `<root>/<shift>/*.tar` or `<root>/<shift>/0/*.tar`. Only a `.tar.gz` is unpacked, into the data
+    root.
     """
 
     kind: Literal["shards"]
     root: ShardsLocation
-    """Folder of the shards, or an http, https, s3, gs or hf URL, from which they are streamed. A URL, or each URL of a
-    list, may instead name the shards themselves, with braces for numbers and `{shift}` and `{severity}` for the cell:
+    """Folder of the shards, or an http, https, s3, gs or hf URL to stream them from. URLs may also name the shards
+    themselves, with `{shift}` and `{severity}` for the cell:
     `https://example.org/{shift}/{severity}/shard-{00000..00015}.tar`."""
     files: ShardPatterns = ()
-    """Names of the shards, one pattern or several, such as `imagenet-val-*.tar` or `val-{000..127}.tar`; by default all
-    tars of a folder, which must then belong to one set."""
+    """Patterns of shard names, such as `imagenet-val-*.tar` or `val-{000..127}.tar`. Default: all tars in the
+    folder."""
     devkit: Path | None = None
-    """The devkit's `meta.mat`, if the numbers in `.cls` members are `ILSVRC2012_ID` and not labels."""
+    """The devkit's `meta.mat`, if the numbers in `.cls` members are `ILSVRC2012_ID` instead of labels."""
     clean: ShardsLocation | None = None
     """Folder or URL of shards with the uncorrupted images."""
     train: ShardsLocation | None = None
-    """Folder or URL of shards with the images to train source models on."""
+    """Folder or URL of shards with images to train models on."""
     train_files: ShardPatterns = ()
-    """Names of the shards of training images, as in `files`; by default all tars of their folder."""
+    """Patterns of shard names for training images, as in `files`. Default: all tars in the folder."""
     has_shards: ClassVar[bool] = True
 
     @model_validator(mode="after")
