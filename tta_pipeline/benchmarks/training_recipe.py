@@ -38,11 +38,11 @@ class TrainingInputSettings(ConfigModel):
     crop after resizing, or after padding by an eighth if the image has the size already, and a random flip; full: a
     random crop of 8 to 100 % of the area, of aspect ratio 3/4 to 4/3, resized, and a random flip, as for ImageNet."""
     flip: bool = True
-    """Whether half of the images are mirrored, with simple and full; turn it off for digits or text."""
+    """Mirror half of the images, with simple and full. Turn it off for digits or text."""
     randaugment: RandAugment | None = None
-    """RandAugment in addition; None: no RandAugment."""
+    """RandAugment in addition."""
     augmix: AugMix | None = None
-    """AugMix in addition; None: no AugMix."""
+    """AugMix in addition."""
     loader: Literal["indexed", "imagefolder", "webdataset"] = "indexed"
     """Loader of the images: this project's reader of shards, the loose files that the shards were made of, or
     webdataset on the shards."""
@@ -52,7 +52,7 @@ class TrainingInputSettings(ConfigModel):
     buffer_samples: int = Field(default=5_000, ge=1, le=10_000_000)
     """Number of samples in the buffer, with buffer and resampled."""
     epoch_samples: int | None = Field(default=None, ge=1, le=MAX_COUNT)
-    """Number of samples in an epoch, with resampled, as in webdataset's `with_epoch`; None: as many as there are."""
+    """Number of samples per epoch, with resampled. Default: as many as there are."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
