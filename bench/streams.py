@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/protocols.md from the shards of digits_c: `python -m bench.streams`."""
+"""Draws the pictures of docs/reference/protocols.md from the shards of digits_c: `python -m bench.streams`."""
 
 from pathlib import Path
 from typing import Any

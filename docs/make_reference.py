@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import dagster as dg
 import reference_benchmark
+from make_methods import methods
 from pydantic import BaseModel
 from reference_benchmark import fields_table as _fields
 from reference_benchmark import json_text as _json
@@ -149,6 +150,7 @@ PAGES = {
     "benchmark/hyperparameters.md": hyperparameters,
     "dagster.md": dagster,
     "database.md": database,
+    "methods.md": methods,
 }
 
 

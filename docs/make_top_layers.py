@@ -1,4 +1,4 @@
-"""Say what SAR, DeYO and REM leave as it is: `python docs/make_top_layers.py` writes docs/top-layers.md.
+"""List the layers that SAR and others freeze: `python docs/make_top_layers.py` writes docs/reference/frozen-layers.md.
 
 It needs timm, torchvision, open_clip and transformers; the test compares the rows of those that are installed.
 """
@@ -15,7 +15,7 @@ from torchvision.models import get_model
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
 from tta_pipeline.methods.top_layers import top_layers
 
-PAGE = Path(__file__).with_name("top-layers.md")
+PAGE = Path(__file__).parent / "reference" / "frozen-layers.md"
 ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
     "timm": (
         "vit_base_patch16_224", "vit_large_patch16_224", "deit3_base_patch16_224", "deit_tiny_distilled_patch16_224",
@@ -38,27 +38,32 @@ ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """Networks by library: names of architectures, and for transformers of models, in their default configuration."""
-_HEAD = """# What stays at the top
+_HEAD = """# Frozen layers
 
-`sar`, `deyo` and `rem` do not adapt the norm layers at the top of a network. In SAR's own code the top is the last
-stage of a ResNet, or the last three of the twelve blocks of a ViT-B with the norm layer after them. Here the top is
-found in any library, by structure and not by name:
+`sar`, `deyo`, `rem` and `sotta` do not adapt the norm layers at the top of a network, and `imse` does not adapt the
+linear layers there. Read this page if you need to know which layers stay frozen in your network, or if a method reports
+that it cannot find the blocks.
 
-- in a transformer whose blocks all have the same width: the last quarter of the blocks, at least one;
-- in a transformer or ConvNeXt with stages: the last stage, and the reduction before it unless it belongs to the stage
-  before;
-- in a ResNet: the fourth stage, which is `layer4`, or `stages.3` in timm's ResNetV2 and in transformers;
-- in all of these, also every norm layer that the network has registered after them.
+The result shows it too: the column `frozen_layers` lists the first and last frozen layer, or `none of 49`.
 
-Other networks have no top: a ResNet-20, EfficientNet, MobileNet, RegNet or DenseNet adapts every norm layer, as in the
-authors' code. The column `frozen_layers` of each result says which layers stayed fixed, or `none of 49`. A transformer
-whose blocks are not found is refused, unless `frozen_layers` in its `hyperparameters` names the layers that stay fixed,
-such as `[encoder.block9, norm]`, or `[]` for none.
+| network | frozen |
+|---|---|
+| transformer with blocks of equal width (ViT, DeiT, BEiT) | the last quarter of the blocks, at least one |
+| transformer or ConvNeXt with stages | the last stage, and the reduction before it |
+| ResNet | the fourth stage: `layer4`, or `stages.3` in timm's ResNetV2 and in transformers |
+| ResNet-20, EfficientNet, MobileNet, RegNet, DenseNet | nothing, as in SAR's own code |
 
-Made by `python docs/make_top_layers.py`, and checked by `tta_pipeline_tests/methods/test_top.py`. The last column is
-the highest norm layer that adapts.
+Norm layers behind the frozen blocks are frozen too. A reduction stays adaptable if it belongs to the stage before.
+For a ResNet and a ViT-B these are the layers that SAR's own code names.
 
-| library | network | norm layers | stay | from | to | adapts up to |
+A transformer whose blocks cannot be found raises an error. Name the layers yourself:
+`hyperparameters: {frozen_layers: [encoder.block9, norm]}`, or `[]` to adapt every layer.
+
+## Networks of four libraries
+
+Written by `python docs/make_top_layers.py` and checked by a test.
+
+| library | network | norm layers | frozen | from | to | highest layer that adapts |
 |---|---|---|---|---|---|---|
 """
 

@@ -47,7 +47,7 @@ def test_the_case_of_letters_does_not_count():
             "(did you mean trained?)",
         ),
         ("preset: cifar", "preset: cifr", "(did you mean cifar?)"),
-        ("preset: cifar", "hyperparameters: {learningrate: 1}", "docs/methods.md"),
+        ("preset: cifar", "hyperparameters: {learningrate: 1}", "docs/reference/methods.md"),
         ("preset: cifar", "protocol: {shift: mixd}", "(did you mean mixed?)"),
         ("title:", "titel: 1\ntitle:", "did you mean title"),
         ("title:", "shift_set: imagenet_d\ntitle:", "did you mean imagenet_"),

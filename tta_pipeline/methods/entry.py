@@ -28,7 +28,7 @@ USUAL_SETS: Mapping[str, Published] = {
 """Data sets for which most methods have values, by preset."""
 NetworkFamily = Literal["resnet", "vit", "clip"]
 """Kinds of network for which papers have values: with batch norm, such as a ResNet; a ViT; the towers of a CLIP."""
-METHODS_PAGE = "docs/methods.md"
+METHODS_PAGE = "docs/reference/methods.md"
 """The page that lists the methods and their hyperparameters."""
 
 
@@ -161,7 +161,15 @@ class MethodEntry:
     without_source_data: str = ""
     """Name of the method that this one would be without clean batches, for whoever has none."""
     needs: Literal["any", "vit", "clip"] = "any"
-    """Kind of model that the method needs: a ViT, a CLIP, or any with the layers that the method adapts or reads."""
+    """Kind of model that the method needs: a ViT, CLIP, or any with the layers in `layers`."""
+    layers: str = ""
+    """Layers that the method adapts or reads, in words; without them it cannot be built."""
+    adapts: str = ""
+    """What changes from batch to batch, in words; empty if nothing does."""
+    prediction: str = "before the update"
+    """Which prediction of an adapting method counts, in words."""
+    written_from: str = "paper"
+    """What the code follows: the paper, the authors' code, or less, in words."""
     min_batch_size: int = 1
     """Smallest accepted batch size of a stream; the last batch may be smaller."""
     lr_of_batch_size: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
@@ -170,6 +178,8 @@ class MethodEntry:
     """Whether predictions are the network's own, from before an update, so that they can be made after it as well."""
     passes: float = 1
     """Most passes of a sample through the network, with which work is planned; a backward pass counts as two."""
+    backwards: float = 0
+    """Most backward passes of a sample, which `passes` contains twice."""
     paper: Paper | None = None
     """Publication of the method, for citations."""
 

@@ -64,7 +64,7 @@ EAGER: dict[str, dict] = {
     "imse": {"e_margin": 0.9, "shift_threshold": 0.005, "lr": 0.05},
 }
 """What lets a method choose some samples, and lets everything that it keeps make a difference within a few batches."""
-NEED_BATCH_NORM = {"norm", "bn_alpha", "bn_ema"}
+NEED_BATCH_NORM = {name for name, entry in METHODS.items() if entry.layers == "batch norm"}
 
 
 def built(method: str, model: nn.Module | None = None, **settings) -> Method:
@@ -156,6 +156,7 @@ def test_counters_count(method: str):
     takes_steps = fresh.hyperparameters.takes_gradients
     assert all(takes_steps == (counted[each] > 0) for each in ("num_updates", "num_backwards", "num_adapted_samples"))
     assert counted["num_adapted_samples"] <= counted["num_backwards"]
+    assert (counted["num_backwards"] > 0) == (METHODS[method].backwards > 0)
 
 
 class _OpenBatches:
@@ -331,7 +332,7 @@ def test_benchmark_files_are_told_what_can_be_set(method: str, preset: str):
 
     with pytest.raises(ValidationError, match=rf"\b{method}\b[^\[]*\blearning_rate\b") as error:
         Experiment.model_validate({**settings, "hyperparameters": {"learning_rate": 1}})
-    assert "docs/methods.md" in str(error.value) or all(name in str(error.value) for name in known)
+    assert "docs/reference/methods.md" in str(error.value) or all(name in str(error.value) for name in known)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -365,7 +366,7 @@ def test_the_class_of_a_method_is_not_its_entry():
         build("tta_pipeline_tests.methods.own_method:LastClass", batch_norm_model(), num_classes=NUM_CLASSES)
 
 
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "methods.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "guides" / "_composing.md"
 
 
 def test_the_documented_method_of_ones_own_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -379,16 +380,6 @@ def test_the_documented_method_of_ones_own_works(tmp_path: Path, monkeypatch: py
 
     assert_same(first, predictions(adapted, stream()))
     assert not torch.equal(first[0], adapted.predict(stream()[0]))
-
-
-def test_the_documentation_has_every_method():
-    """Each stands in the tables of what there is, of defaults and of figures, however a row groups them."""
-    for title in ("What each does", "Defaults", "What is published, and what we measured"):
-        section = DOCUMENTATION.read_text().split(f"## {title}")[1].split("\n## ")[0]
-        rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-        assert list(METHODS) == sorted(
-            {name.strip("` ") for row in rows for name in row.split(",")}, key=list(METHODS).index
-        )
 
 
 CHOOSING = list(

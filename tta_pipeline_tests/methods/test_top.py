@@ -152,7 +152,7 @@ def test_layers_are_named_only_where_norm_layers_adapt():
 
 @pytest.mark.parametrize("library", make_top_layers.ARCHITECTURES)
 def test_the_table_of_what_stays_is_that_of_the_code(library: str):
-    """Each row of docs/top-layers.md; `python docs/make_top_layers.py` makes them anew."""
+    """Each row of docs/reference/frozen-layers.md; `python docs/make_top_layers.py` writes them."""
     pytest.importorskip(library)
     written = make_top_layers.PAGE.read_text().splitlines()
 

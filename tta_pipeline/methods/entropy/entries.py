@@ -250,7 +250,9 @@ METHODS: Mapping[str, MethodEntry] = {
     "tent": MethodEntry(
         implementation="tta_pipeline.methods.entropy.tent:Tent",
         predicts_by_network=True,
-        summary="Entropy minimisation over the affine parameters of the norm layers.",
+        summary="Minimises the entropy of the predictions.",
+        adapts="weight and bias of norm layers",
+        layers="norm layers",
         presets={
             "imagenet": EntropyHyperparameters(lr=2.5e-4),
             "cifar": EntropyHyperparameters(lr=1e-3, optimizer="adam"),
@@ -265,11 +267,14 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Tent: Fully Test-Time Adaptation by Entropy Minimization",
         ),
         passes=3,
+        backwards=1,
     ),
     "come": MethodEntry(
         implementation="tta_pipeline.methods.entropy.tent:Tent",
         predicts_by_network=True,
-        summary="Tent with the entropy of an opinion, which includes uncertainty.",
+        summary="Tent with a loss that treats logits as evidence, so that predictions may stay uncertain.",
+        adapts="weight and bias of norm layers",
+        layers="norm layers",
         presets={
             "imagenet": EntropyHyperparameters(lr=2.5e-4, loss="come"),
             "cifar": EntropyHyperparameters(lr=1e-3, optimizer="adam", loss="come"),
@@ -284,11 +289,14 @@ METHODS: Mapping[str, MethodEntry] = {
             title="COME: Test-time adaption by conservatively minimizing entropy",
         ),
         passes=3,
+        backwards=1,
     ),
     "rpl": MethodEntry(
         implementation="tta_pipeline.methods.entropy.rpl:Rpl",
         predicts_by_network=True,
-        summary="Tent with the generalised cross entropy of the predicted label.",
+        summary="Tent with another loss: the generalised cross entropy of the model's own label.",
+        adapts="weight and bias of norm layers",
+        layers="norm layers",
         presets={
             "imagenet": RplHyperparameters(lr=5e-4),
             "cifar": RplHyperparameters(lr=1e-3, optimizer="adam"),
@@ -301,11 +309,14 @@ METHODS: Mapping[str, MethodEntry] = {
             title="If your data distribution shifts, use self-learning",
         ),
         passes=3,
+        backwards=1,
     ),
     "eta": MethodEntry(
         implementation="tta_pipeline.methods.entropy.eta:Eta",
         predicts_by_network=True,
-        summary="Weighted entropy minimisation on samples that are reliable and not redundant.",
+        summary="Tent on samples with low entropy whose prediction differs from earlier ones.",
+        adapts="weight and bias of norm layers",
+        layers="norm layers",
         presets={
             "imagenet": EtaHyperparameters(lr=2.5e-4),
             "cifar": EtaHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4),
@@ -315,11 +326,14 @@ METHODS: Mapping[str, MethodEntry] = {
         lr_of_batch_size={"imagenet_vit": _vit_lr},
         paper=_EATA,
         passes=3,
+        backwards=1,
     ),
     "eata": MethodEntry(
         implementation="tta_pipeline.methods.entropy.eata:Eata",
         predicts_by_network=True,
-        summary="ETA with a Fisher penalty on forgetting.",
+        summary="ETA with a Fisher penalty, which limits how much the model forgets.",
+        adapts="weight and bias of norm layers",
+        layers="norm layers",
         presets={
             "imagenet": EataHyperparameters(lr=2.5e-4),
             "cifar": EataHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4, fisher_alpha=1.0),
@@ -331,11 +345,14 @@ METHODS: Mapping[str, MethodEntry] = {
         without_source_data="eta",
         paper=_EATA,
         passes=3,
+        backwards=1,
     ),
     "rdumb": MethodEntry(
         implementation="tta_pipeline.methods.entropy.rdumb:Rdumb",
         predicts_by_network=True,
-        summary="ETA that resets itself every thousand steps.",
+        summary="ETA that resets to the source model every 1,000 steps.",
+        adapts="weight and bias of norm layers",
+        layers="norm layers",
         presets={
             "imagenet": EtaHyperparameters(lr=2.5e-4, reset="periodic"),
             "cifar": EtaHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4, reset="periodic"),
@@ -349,11 +366,14 @@ METHODS: Mapping[str, MethodEntry] = {
             title="RDumb: A simple approach that questions our progress in continual test-time adaptation",
         ),
         passes=3,
+        backwards=1,
     ),
     "asr": MethodEntry(
         implementation="tta_pipeline.methods.entropy.eta:Eta",
         predicts_by_network=True,
-        summary="ETA that resets layers near the output when predictions concentrate on few classes.",
+        summary="ETA that resets the layers near the output when predictions concentrate on few classes.",
+        adapts="weight and bias of norm layers",
+        layers="norm layers",
         presets={
             "imagenet": EtaHyperparameters(lr=2.5e-4, reset="asr"),
             "cifar": EtaHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4, reset="asr"),
@@ -366,11 +386,14 @@ METHODS: Mapping[str, MethodEntry] = {
             title="When and where to reset matters for long-term test-time adaptation",
         ),
         passes=4,
+        backwards=1,
     ),
     "sar": MethodEntry(
         implementation="tta_pipeline.methods.entropy.sar:Sar",
         predicts_by_network=True,
-        summary="Sharpness-aware entropy minimisation on reliable samples, with recovery from collapse.",
+        summary="Minimises entropy on samples with low entropy, seeks flat minima, and resets after a collapse.",
+        adapts="weight and bias of norm layers below the top",
+        layers="norm layers",
         presets={
             "imagenet": SarHyperparameters(lr=2.5e-4),
             "cifar": SarHyperparameters(lr=1e-3),
@@ -386,11 +409,14 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Towards Stable Test-Time Adaptation in Dynamic Wild World",
         ),
         passes=6,
+        backwards=2,
     ),
     "deyo": MethodEntry(
         implementation="tta_pipeline.methods.entropy.deyo:Deyo",
         predicts_by_network=True,
-        summary="Weighted entropy minimisation on samples whose label depends on their shape.",
+        summary="Minimises entropy on samples whose label depends on the object's shape.",
+        adapts="weight and bias of norm layers below the top",
+        layers="norm layers",
         presets={
             "imagenet": DeyoHyperparameters(lr=2.5e-4, plpd_threshold=0.3),
             "cifar": DeyoHyperparameters(lr=1e-3, optimizer="adam"),
@@ -405,11 +431,14 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Entropy is not Enough for Test-Time Adaptation: From the Perspective of Disentangled Factors",
         ),
         passes=4,
+        backwards=1,
     ),
     "zerosiam": MethodEntry(
         implementation="tta_pipeline.methods.entropy.zerosiam:ZeroSiam",
         predicts_by_network=True,
-        summary="Entropy minimisation through a learned predictor, which absorbs shortcuts; predictions do not use it.",
+        summary="Minimises entropy through a learned predictor that absorbs shortcuts; predictions leave it out.",
+        adapts="weight and bias of norm layers, predictor",
+        layers="norm layers, linear head",
         presets={
             "imagenet": ZeroSiamHyperparameters(lr=2.5e-3),
             "cifar": ZeroSiamHyperparameters(lr=2.5e-3),
@@ -425,11 +454,15 @@ METHODS: Mapping[str, MethodEntry] = {
             title="ZeroSiam: An efficient asymmetry for test-time entropy optimization without collapse",
         ),
         passes=3,
+        backwards=1,
     ),
     "spa": MethodEntry(
         implementation="tta_pipeline.methods.entropy.spa:Spa",
         predicts_by_network=True,
-        summary="The prediction for an image is the target for views without low frequencies, and with noise.",
+        summary="Trains views without low frequencies and with noise to match the prediction for the whole image.",
+        adapts="weight and bias of norm layers, predictor, shares of noise",
+        layers="norm layers, linear head",
+        written_from="paper, facts of the authors' code",
         presets={
             **dict.fromkeys(
                 RESNET_PRESETS, SpaHyperparameters(lr=2.5e-3, predictor_lr_factor=10.0, mask_ratio=0.1, noise_ratio=0.1)
@@ -445,11 +478,14 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Self-Bootstrapping for Versatile Test-Time Adaptation",
         ),
         passes=7,
+        backwards=2,
     ),
     "rem": MethodEntry(
         implementation="tta_pipeline.methods.entropy.rem:Rem",
         predicts_by_network=True,
-        summary="Predictions of a ViT without its most attended patches agree with the full ones, and are no surer.",
+        summary="Predictions without the most attended patches must agree with the full one, and be no surer.",
+        adapts="weight and bias of norm layers below the top",
+        written_from="part of the paper, authors' code",
         presets=dict.fromkeys(PRESETS, RemHyperparameters(lr=1e-3, optimizer="adam")),
         needs="vit",
         paper=Paper(
@@ -460,11 +496,14 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Ranked Entropy Minimization for Continual Test-Time Adaptation",
         ),
         passes=9,
+        backwards=3,
     ),
     "shot_im": MethodEntry(
         implementation="tta_pipeline.methods.entropy.shot_im:ShotIm",
         predicts_by_network=True,
-        summary="Information maximisation over all parameters except the classifier: sure predictions of many classes.",
+        summary="Maximises information: confident predictions spread over all classes.",
+        adapts="all parameters except the classifier",
+        layers="linear head",
         presets={
             "imagenet": ShotImHyperparameters(lr=1e-2),
             "cifar": ShotImHyperparameters(lr=1e-3, optimizer="adam"),
@@ -481,10 +520,13 @@ METHODS: Mapping[str, MethodEntry] = {
             ),
         ),
         passes=3,
+        backwards=1,
     ),
     "ostta": MethodEntry(
         implementation="tta_pipeline.methods.entropy.unient:Unient",
-        summary="Entropy minimisation on samples of whose label the model is no less sure than the source model was.",
+        summary="Minimises entropy on samples whose label is at least as probable as under the source model.",
+        adapts="weight and bias of norm layers",
+        layers="norm layers",
         presets={
             "imagenet": UnientHyperparameters(lr=1e-3, samples="surer", split="none"),
             "cifar": UnientHyperparameters(lr=1e-3, optimizer="adam", samples="surer", split="none", d_margin=0.4),
@@ -498,10 +540,13 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Towards Open-Set Test-Time Adaptation Utilizing the Wisdom of Crowds in Entropy Minimization",
         ),
         passes=4,
+        backwards=1,
     ),
     "unient": MethodEntry(
         implementation="tta_pipeline.methods.entropy.unient:Unient",
-        summary="Entropy falls for images that look known, and rises for those that look unknown.",
+        summary="Lowers the entropy of images that look known, and raises it for those that look unknown.",
+        adapts="weight and bias of norm layers",
+        layers="norm layers, linear head",
         presets={
             "imagenet": UnientHyperparameters(lr=1e-3),
             "cifar": UnientHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4),
@@ -515,11 +560,14 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Unified Entropy Optimization for Open-Set Test-Time Adaptation",
         ),
         passes=4,
+        backwards=1,
     ),
     "sotta": MethodEntry(
         implementation="tta_pipeline.methods.entropy.sotta:Sotta",
         predicts_by_network=True,
-        summary="Sharpness-aware entropy minimisation on a memory of sure images of all classes.",
+        summary="Minimises entropy, with flat minima, on a memory of confident images of all classes.",
+        adapts="weight and bias of norm layers below the top, statistics of batch norm",
+        layers="norm layers",
         presets={
             "imagenet": SottaHyperparameters(lr=1e-3, optimizer="adam", threshold=0.33),
             "cifar": SottaHyperparameters(lr=1e-3, optimizer="adam"),
@@ -533,11 +581,13 @@ METHODS: Mapping[str, MethodEntry] = {
             title="SoTTA: Robust Test-Time Adaptation on Noisy Data Streams",
         ),
         passes=7,
+        backwards=2,
     ),
     "imse": MethodEntry(
         implementation="tta_pipeline.methods.entropy.imse:Imse",
         predicts_by_network=True,
-        summary="The singular values of a ViT's linear layers adapt, and earlier ones return with a similar domain.",
+        summary="Adapts the singular values of a ViT's linear layers, and reuses those of a similar, earlier domain.",
+        adapts="singular values of linear layers below the top",
         presets=dict.fromkeys(PRESETS, ImseHyperparameters(lr=7e-3, optimizer="adam")),
         published=_WITHOUT_CIFAR,
         source_data="required",
@@ -550,5 +600,6 @@ METHODS: Mapping[str, MethodEntry] = {
             title="IMSE: Intrinsic Mixture of Spectral Experts Fine-tuning for Test-Time Adaptation",
         ),
         passes=7,
+        backwards=2,
     ),
 }

@@ -54,7 +54,10 @@ class T3aHyperparameters(Hyperparameters):
 METHODS: Mapping[str, MethodEntry] = {
     "foa": MethodEntry(
         implementation="tta_pipeline.methods.gradient_free.foa:Foa",
-        summary="Prompts of a ViT found by forward passes alone, and features shifted back to the source's mean.",
+        summary="Finds prompts for a ViT by forward passes alone, and shifts features back to the source's mean.",
+        adapts="prompts, mean feature",
+        prediction="the best candidate's, shifted",
+        layers="linear head",
         presets=dict.fromkeys(PRESETS, FoaHyperparameters()),
         published={
             "imagenet_vit": {
@@ -77,7 +80,8 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "lame": MethodEntry(
         implementation="tta_pipeline.methods.gradient_free.lame:Lame",
-        summary="Predictions of a batch corrected by the affinity of its features; the model stays unchanged.",
+        summary="Corrects the predictions of a batch so that images with similar features get similar labels.",
+        layers="linear head",
         presets=dict.fromkeys(PRESETS, LameHyperparameters()),
         min_batch_size=2,
         paper=Paper(
@@ -90,7 +94,10 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "t3a": MethodEntry(
         implementation="tta_pipeline.methods.gradient_free.t3a:T3a",
-        summary="The classifier's weights replaced by means of the stream's features.",
+        summary="Replaces the classifier's weights with means of the stream's features.",
+        adapts="class means",
+        prediction="after the update",
+        layers="linear head",
         presets={
             "imagenet": T3aHyperparameters(filter_k=20),
             "cifar": T3aHyperparameters(),
@@ -106,7 +113,10 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "neo": MethodEntry(
         implementation="tta_pipeline.methods.gradient_free.neo:Neo",
-        summary="The classifier applied to features minus the mean of the stream's features.",
+        summary="Subtracts the stream's mean feature before the classifier.",
+        adapts="mean feature",
+        prediction="after the update",
+        layers="linear head",
         presets=dict.fromkeys(PRESETS, Hyperparameters()),
         paper=Paper(
             authors="Murphy and others",

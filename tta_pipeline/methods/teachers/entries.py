@@ -132,7 +132,9 @@ class RmtHyperparameters(TeacherHyperparameters):
 METHODS: Mapping[str, MethodEntry] = {
     "cotta": MethodEntry(
         implementation="tta_pipeline.methods.teachers.cotta:Cotta",
-        summary="A mean teacher that uses many views, and weights that are randomly restored to the source.",
+        summary="A mean teacher labels many views, and random weights return to the source.",
+        adapts="all parameters",
+        prediction="the teacher's",
         presets={
             "imagenet": CottaHyperparameters(
                 lr=0.01, nesterov=True, restore_probability=0.001, anchor_threshold=0.1, symmetric=True
@@ -148,10 +150,14 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Continual Test-Time Domain Adaptation",
         ),
         passes=36,
+        backwards=1,
     ),
     "rotta": MethodEntry(
         implementation="tta_pipeline.methods.teachers.rotta:Rotta",
-        summary="A mean teacher over a class-balanced memory bank, with running batch norm statistics.",
+        summary="A mean teacher over a class-balanced memory, with running statistics of batch norm.",
+        adapts="weight and bias of norm layers, statistics of batch norm",
+        prediction="the teacher's",
+        layers="norm layers",
         presets=dict.fromkeys(RESNET_PRESETS, RottaHyperparameters(lr=1e-3, optimizer="adam")),
         paper=Paper(
             authors="Yuan, Longhui and others",
@@ -161,10 +167,14 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Robust Test-Time Adaptation in Dynamic Scenarios",
         ),
         passes=5,
+        backwards=1,
     ),
     "petta": MethodEntry(
         implementation="tta_pipeline.methods.teachers.petta:Petta",
-        summary="RoTTA that adapts less, and holds back more, the further its features diverge from the source's.",
+        summary="RoTTA that adapts less and holds back more as its features diverge from the source's.",
+        adapts="weight and bias of norm layers, statistics of batch norm",
+        prediction="the teacher's",
+        layers="norm layers, linear head",
         presets={
             "imagenet": PettaHyperparameters(lr=1e-3, optimizer="adam"),
             "cifar": PettaHyperparameters(lr=1e-3, optimizer="adam", symmetric=True),
@@ -177,10 +187,13 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Persistent test-time adaptation in recurring testing scenarios",
         ),
         passes=6,
+        backwards=1,
     ),
     "roid": MethodEntry(
         implementation="tta_pipeline.methods.teachers.roid:Roid",
-        summary="Certainty and diversity weights, weight ensembling with the source model, and prior correction.",
+        summary="Weights samples by certainty and diversity, stays near the source model, corrects the class prior.",
+        adapts="weight and bias of norm layers",
+        layers="norm layers",
         presets={
             "imagenet": RoidHyperparameters(lr=2.5e-4, nesterov=True),
             "cifar": RoidHyperparameters(lr=1e-3, optimizer="adam"),
@@ -194,10 +207,13 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior Correction",
         ),
         passes=6,
+        backwards=2,
     ),
     "cmf": MethodEntry(
         implementation="tta_pipeline.methods.teachers.cmf:Cmf",
-        summary="ROID with a Kalman-filtered model in place of the source model.",
+        summary="ROID with a Kalman-filtered model instead of the source model.",
+        adapts="weight and bias of norm layers",
+        layers="norm layers",
         presets={
             "imagenet": CmfHyperparameters(lr=2.5e-4, nesterov=True),
             "cifar": CmfHyperparameters(lr=1e-3, optimizer="adam"),
@@ -210,10 +226,14 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Continual Momentum Filtering on Parameter Space for Online Test-time Adaptation",
         ),
         passes=6,
+        backwards=2,
     ),
     "adacontrast": MethodEntry(
         implementation="tta_pipeline.methods.teachers.adacontrast:AdaContrast",
-        summary="Pseudo labels refined by neighbours, contrast between views, and diversity.",
+        summary="Refines pseudo labels by neighbours, contrasts views, and spreads predictions over classes.",
+        adapts="all parameters, statistics of batch norm",
+        prediction="after the update",
+        layers="linear head",
         presets=dict.fromkeys(RESNET_PRESETS, AdaContrastHyperparameters(lr=2e-4, weight_decay=1e-4, nesterov=True)),
         min_batch_size=2,
         paper=Paper(
@@ -224,10 +244,14 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Contrastive Test-Time Adaptation",
         ),
         passes=7,
+        backwards=1,
     ),
     "rmt": MethodEntry(
         implementation="tta_pipeline.methods.teachers.rmt:Rmt",
-        summary="A mean teacher with contrast to source prototypes and source replay.",
+        summary="A mean teacher with a contrastive loss on source prototypes, and replay of source images.",
+        adapts="all parameters",
+        prediction="sum of student and teacher",
+        layers="linear head",
         presets={
             "imagenet": RmtHyperparameters(lr=0.01, nesterov=True),
             "cifar": RmtHyperparameters(lr=1e-3, optimizer="adam"),
@@ -241,5 +265,6 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Robust Mean Teacher for Continual and Gradual Test-Time Adaptation",
         ),
         passes=10,
+        backwards=3,
     ),
 }

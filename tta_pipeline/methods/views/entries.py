@@ -37,7 +37,7 @@ _MEMO = Paper(
 METHODS: Mapping[str, MethodEntry] = {
     "ttaug": MethodEntry(
         implementation="tta_pipeline.methods.views.ttaug:Ttaug",
-        summary="The mean prediction over random views of each image, without adaptation.",
+        summary="Averages the predictions over random views of each image, without adaptation.",
         presets={"imagenet": TtaugHyperparameters(num_augmentations=64), "cifar": TtaugHyperparameters(crop="padded")},
         published={},
         paper=_MEMO,
@@ -45,7 +45,9 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "memo": MethodEntry(
         implementation="tta_pipeline.methods.views.memo:Memo",
-        summary="Entropy minimisation of the mean prediction over random views, for each image separately.",
+        summary="Minimises the entropy of the mean prediction over random views, for each image separately.",
+        adapts="all parameters",
+        prediction="after the update",
         presets={
             "imagenet": MemoHyperparameters(lr=2.5e-4, momentum=0, num_augmentations=64),
             "cifar": MemoHyperparameters(lr=0.005, momentum=0, crop="padded"),
@@ -53,5 +55,6 @@ METHODS: Mapping[str, MethodEntry] = {
         published={"imagenet": {"imagenet_c": {}, "imagenet_r": {}, "imagenet_a": {}}, "cifar": {"cifar_10_c": {}}},
         paper=_MEMO,
         passes=193,
+        backwards=64,
     ),
 }
