@@ -53,14 +53,14 @@ Forwards and backwards are the most passes per image, with preset `imagenet`. Me
 """
 _WORDS = """## Read an entry
 
-- **Needs**: without these layers, the source data or the batch size, the run stops with an error before it starts.
+- **Needs**: without these layers, source data or batches, the run stops with an error before the first batch.
   *Norm layers* are batch, layer or group norm. *Linear head* is a last linear layer with one output per class; a
-  distilled DeiT has two, so it does not count. *Source data* are clean images, set by `clean` in the benchmark file.
+  distilled DeiT has two, so it does not count. *Source data* are clean images, set by `clean` under `source` in the benchmark file.
 - **Adapts**: what changes during the stream, and which prediction counts. *Before the update* means that a batch is
-  predicted, then learned. Methods that adapt norm layers use the statistics of the current batch in
-  batch norm, unless the entry lists statistics. *Below the top* leaves out [frozen layers](frozen-layers.md).
-- **Defaults**: the authors' settings; if the authors have none, those of mariodoebler/test-time-adaptation. `imagenet`
-  comes first, then what other presets change. Gradient steps use SGD with momentum 0.9 unless the entry says otherwise.
+  predicted, then learned. Methods that adapt norm layers use the statistics of the current batch in batch norm, unless
+  the entry lists statistics. *Below the top* leaves out [frozen layers](frozen-layers.md).
+- **Defaults**: the authors' settings; if the authors have none, mariodoebler/test-time-adaptation's. `imagenet`
+  comes first, then what other presets change. Without an `optimizer`, gradient steps use SGD with momentum 0.9.
   `imagenet` is for a ResNet-50 and batches of 64, `cifar` for batches of 200, `imagenet_vit` for a ViT-B.
 - **Code**: what it was written from, and the commit whose predictions it was [compared with](../results/parity.md).
 
@@ -74,8 +74,8 @@ as `diverged`. No method repairs itself.
 **Networks with layer norm** (ViT, DeiT, Swin, ConvNeXt of timm and torchvision) run with every method that needs
 neither batch norm nor CLIP. `rem`, `imse` and `foa` need a class token: ViT and DeiT of timm, ViT of torchvision.
 
-**CLIP** also runs with `tent`, `eata`, `sar`, `deyo` and all others that need no more than norm layers. They adapt the
-image tower only. To repeat TTABC's rows for `sar` and `deyo`, freeze the last three blocks by name, since its code
+**CLIP** also runs with `tent`, `eata`, `sar`, `deyo` and all others that need neither batch norm nor a ViT. They adapt
+the image tower only. To repeat TTABC's rows for `sar` and `deyo`, freeze the last three blocks by name, since its code
 leaves the norm layer behind them adaptable, and predict after the update:
 
 ```yaml

@@ -382,6 +382,17 @@ def test_the_documented_method_of_ones_own_works(tmp_path: Path, monkeypatch: py
     assert not torch.equal(first[0], adapted.predict(stream()[0]))
 
 
+def test_the_documented_loop_adapts_and_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The first Python example runs as printed, and its last line leaves a method that predicts as a fresh one."""
+    example = DOCUMENTATION.read_text().split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    names = {"model": batch_norm_model(), "stream": stream()}
+    exec(example.replace("num_classes=10", f"num_classes={NUM_CLASSES}"), names)
+    fresh = build("tent", batch_norm_model(), num_classes=NUM_CLASSES, preset="cifar")
+
+    assert_same(predictions(fresh, stream()), predictions(names["method"], stream()))
+
+
 CHOOSING = list(
     dict.fromkeys(type(each) for entry in METHODS.values() for each in entry.presets.values() if each.code_of_choices)
 )

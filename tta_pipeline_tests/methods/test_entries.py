@@ -66,3 +66,17 @@ def test_a_network_without_the_layers_is_refused(method: str):
 
     with pytest.raises(AdaptationError, match=r"\bnorm layer|\bbatch norm\b|\blinear layer\b"):
         build(method, network, num_classes=NUM_CLASSES, preset="cifar", source_data=source_batches())
+
+
+GUIDE = (DOCS / "guides" / "choose-a-method.md").read_text()
+
+
+def test_the_guide_has_the_passes_of_the_entries():
+    """Each row names a method, with its forward and backward passes, and says if it reads source data."""
+    rows = re.findall(r"^\| \w[^|]* \| [^|]+ \| (\w+) \| `(\w+)` \| (\d+) \+ (\d+) \|", GUIDE, re.MULTILINE)
+
+    assert len(rows) >= 15
+    for source_data, method, forwards, backwards in rows:
+        entry = METHODS[method]
+        assert (entry.passes - 2 * entry.backwards, entry.backwards) == (int(forwards), int(backwards)), method
+        assert (source_data != "no") == (entry.source_data == "required"), method

@@ -586,7 +586,7 @@ METHODS: Mapping[str, MethodEntry] = {
     "imse": MethodEntry(
         implementation="tta_pipeline.methods.entropy.imse:Imse",
         predicts_by_network=True,
-        summary="Adapts the singular values of a ViT's linear layers, and reuses those of a similar, earlier domain.",
+        summary="Adapts the singular values of a ViT's linear layers, and reuses earlier values for a similar domain.",
         adapts="singular values of linear layers below the top",
         presets=dict.fromkeys(PRESETS, ImseHyperparameters(lr=7e-3, optimizer="adam")),
         published=_WITHOUT_CIFAR,
