@@ -483,7 +483,7 @@ METHODS: Mapping[str, MethodEntry] = {
     "rem": MethodEntry(
         implementation="tta_pipeline.methods.entropy.rem:Rem",
         predicts_by_network=True,
-        summary="Trains predictions without the most attended patches to agree with the full one, at no more confidence.",
+        summary="Trains predictions without the most attended patches to agree with the full one, no more confident.",
         adapts="weight and bias of norm layers below the top",
         written_from="part of the paper, authors' code",
         presets=dict.fromkeys(PRESETS, RemHyperparameters(lr=1e-3, optimizer="adam")),
