@@ -1,4 +1,4 @@
-"""The files on the page "Which data set?" are read as they stand."""
+"""The files on the page "Choose a dataset" are read as they stand."""
 
 import re
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 from tta_pipeline.benchmarks.load_files import load_benchmarks
 from tta_pipeline.data.shifts.shift_set_files import ENDING
 
-PAGE = (Path(__file__).parents[1] / "docs" / "data-sets.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs" / "guides" / "datasets.md").read_text()
 FILES = {
     name: f"{text.replace('...', 64 * '0')}"
     for name, text in re.findall(r"```yaml\n# (\S+)\n(.*?)```", PAGE, re.DOTALL)

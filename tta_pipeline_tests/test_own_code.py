@@ -22,7 +22,8 @@ from tta_pipeline.extras.new_project import create_project
 from tta_pipeline_tests.conftest import in_one_line, launcher, new_project, write_tree
 from tta_pipeline_tests.result_paths import results_of
 
-HOW_TO = (Path(__file__).parents[1] / "docs/how-to/own.md").read_text()
+GUIDES = Path(__file__).parents[1] / "docs/guides"
+HOW_TO = "".join((GUIDES / f"own-{name}.md").read_text() for name in ("model", "images", "method"))
 CORRUPTION = """
 import numpy as np
 

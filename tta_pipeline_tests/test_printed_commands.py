@@ -71,9 +71,14 @@ ARCHIVES = {
     "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 }
 WNIDS = ("n01440764", "n01443537")
+(METHOD,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/own-method.md").read_text(), re.DOTALL)
 BEFORE = {
-    "docs/how-to/own.md": "rm data/benchmarks/mine.yaml",
-    "docs/how-to/experiments.md": f"""cat >> data/benchmarks/mine.yaml <<'YAML'{TUNED}YAML
+    "docs/guides/own-images.md": "rm data/benchmarks/mine.yaml",
+    "docs/guides/own-method.md": f"""cat > my_method.py <<'PYTHON'
+{METHOD}PYTHON
+echo '  mirrored: {{model: cnn, method: "my_method:MIRRORED", batch_size: 20}}' >> data/benchmarks/mine.yaml""",
+    "docs/guides/streams.md": f"cat >> data/benchmarks/mine.yaml <<'YAML'{TUNED}YAML",
+    "docs/guides/tuning.md": f"""cat >> data/benchmarks/mine.yaml <<'YAML'{TUNED}YAML
 dg launch --assets mine/held_out/source_split --partition-range 'speckle_noise|1...saturate|5'""",
     "docs/use.md": f"""cp -r photos My-C
 mkdir -p their_shards/fog && mv data/mine/shards/fog/5 their_shards/fog && rm their_shards/fog/5/*.json

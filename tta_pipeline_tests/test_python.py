@@ -34,7 +34,7 @@ from tta_pipeline_tests.methods.own_method import Mirrored
 from tta_pipeline_tests.models.onnx_file import write_onnx
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs/python.md").read_text()
+PAGE = (ROOT / "docs/guides/python.md").read_text()
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
@@ -76,18 +76,18 @@ def test_every_name_is_documented_and_typed():
 
 
 def test_the_page_runs_as_it_stands(fog: Path, sweep: Project, monkeypatch: pytest.MonkeyPatch, capsys):
-    """Every block of docs/python.md, one after the other, on class folders of ten classes."""
+    """Every block of docs/guides/python.md, one after the other, on class folders of ten classes."""
     monkeypatch.chdir(fog.parents[2])
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("TTA_DATA_ROOT", str(sweep.locations.root))
-    recipes = re.findall(r"```python\n(.*?)```", (ROOT / "docs/how-to/own.md").read_text(), re.DOTALL)
+    recipes = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/own-model.md").read_text(), re.DOTALL)
     Path("my_models.py").write_text(next(text for text in recipes if "SmallResNet" in text))
     names = {"model_weights": tta.load_model("torchvision:resnet18", num_classes=10, weights=None).network.state_dict()}
 
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         exec(block.replace('"digits_c", "tent", "fog|5"', '"small", "tent", "contrast|5"'), names)
 
-    assert not names["surest"].correct.any()
+    assert not names["mistakes"].correct.any()
     assert ("fog|5", 120) == (names["result"].cell.key, names["result"].scores.num_samples)
     assert (0.5, 0.5, 0.5) == tuple(names["model"].mean.flatten().tolist())
     assert re.search(r"\d+\.\d%, ece \d+\.\d%, [\d,]+ images/s, order [0-9a-f]{8}", capsys.readouterr().out)
@@ -159,7 +159,7 @@ def test_shards_go_to_the_hub_whole(
 ):
     """By the example and by the lines of the page; what arrives verifies, and has no note of this machine."""
     (lines,) = re.findall(
-        r"```python\n(from huggingface_hub.*?)```", (ROOT / "docs/how-to/sharing.md").read_text(), re.DOTALL
+        r"```python\n(from huggingface_hub.*?)```", (ROOT / "docs/guides/publishing.md").read_text(), re.DOTALL
     )
     monkeypatch.chdir(tmp_path)
     shutil.copytree(few.parents[1], "data/mine/shards")

@@ -129,7 +129,7 @@ def test_a_faulty_set_leaves_the_others(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (f"{REST}shift_set: fog\n{FOLDER}", ["shift set 'fog'", "docs/data-sets.md", "fog.shifts.yaml"]),
+        (f"{REST}shift_set: fog\n{FOLDER}", ["shift set 'fog'", "docs/guides/datasets.md", "fog.shifts.yaml"]),
         (f"{REST}shift_set: imagenet_c\ncustom: {{names: [a]}}\n{FOLDER}", ["shift_set and custom", "one of them"]),
         (f"{REST}custom: {{names: [clean]}}\n{FOLDER}", ["clean", "neither clean nor train"]),
         (f"{REST}custom: {{names: [a], severities: [2, 1]}}\n{FOLDER}", ["[2, 1]", "ascending"]),

@@ -36,7 +36,7 @@ def shipped_classes(name: str) -> tuple[str, ...]:
     if name not in SHA256_BY_LIST:
         raise ClassMapError(
             f"found no list of classes {name!r}; expected one of "
-            f"{name_choices(name, SHA256_BY_LIST, listed_in='docs/data-sets.md')}, which come with the project: "
+            f"{name_choices(name, SHA256_BY_LIST, listed_in='docs/guides/datasets.md')}, which come with the project: "
             "correct the name, or name a JSON file with the classes in label order"
         )
     return _read(_LISTS / f"{name}.txt", SHA256_BY_LIST[name])

@@ -58,7 +58,7 @@ def select_archives(
     if unsafe := [name for name in known if "/" in name or name.startswith(".")]:
         raise SourceError(f"found the archive {unsafe[0]!r}; expected the name of a file: correct the shift set")
     if unknown := [name for name in archives if name not in known]:
-        choices = name_choices(unknown, known, listed_in="docs/data-sets.md")
+        choices = name_choices(unknown, known, listed_in="docs/guides/datasets.md")
         raise SourceError(f"found no archive {', '.join(unknown)}; expected some of {choices}")
     if unknown := [name for name in shifts if name not in shift_set.names]:
         choices = name_choices(unknown, shift_set.names, listed_in="the shift set's field names")

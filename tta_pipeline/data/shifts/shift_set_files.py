@@ -80,7 +80,7 @@ def find_shift_set(name: str, folder: Path) -> ShiftSet:
     known = (*shipped_set_names(), *_own_set_names(folder))
     raise BenchmarkFileError(
         f"found no shift set {name!r}; expected one of "
-        f"{name_choices(name, known, listed_in='docs/data-sets.md')}, or a file {path.name} in {folder}"
+        f"{name_choices(name, known, listed_in='docs/guides/datasets.md')}, or a file {path.name} in {folder}"
     )
 
 

@@ -104,7 +104,7 @@ LAYOUTS = (
         main_names=frozenset({"input", "output"}),
     ),
 )
-"""Every layout. A new one needs this record, a row in docs/how-to/own.md, and an example in the tests."""
+"""Every layout. A new one needs this record, a row in docs/guides/own-images.md, and an example in the tests."""
 
 IMAGE_TYPES = frozenset[str]().union(*(layout.images for layout in LAYOUTS))
 """Types of images: `img` is any of the formats, and `pth` a uint8 tensor (3, H, W) written by torch.save."""

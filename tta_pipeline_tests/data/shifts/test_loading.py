@@ -98,7 +98,7 @@ def test_an_unknown_set_is_refused_with_the_known_ones(tmp_path: Path, name: str
         find_shift_set(name, tmp_path)
 
     number = str(len(shipped_sets()))
-    assert all(value in str(caught.value) for value in (repr(name), number, "docs/data-sets.md", str(tmp_path)))
+    assert all(value in str(caught.value) for value in (repr(name), number, "docs/guides/datasets.md", str(tmp_path)))
 
 
 @given(
