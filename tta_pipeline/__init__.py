@@ -1,7 +1,7 @@
 """Robustness benchmarks of image classifiers, from archives to a leaderboard.
 
-In a notebook or a script, `import tta_pipeline as tta`: see docs/guides/python.md. Each name here is imported when it is
-first used, so that importing the package imports neither torch nor Dagster.
+In a notebook or a script, `import tta_pipeline as tta`: see docs/guides/python.md. Each name here is imported when it
+is first used, so that importing the package imports neither torch nor Dagster.
 """
 
 from importlib import import_module
