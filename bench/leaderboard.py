@@ -4,11 +4,11 @@ BOARD is `resnet` (15 cells) or `vit` (three cells, a small ViT that is trained 
 `test.tar.gz` (class folders of images), and `resnet.py` and `resnet20-12fca82f.th` from
 akamaster/pytorch_resnet_cifar10. The first 100 test images of each class are corrupted here at severity 5, since the
 published files were not available: the figures are comparable with each other, but with no published table. Data and
-results lie in $TTA_DATA_ROOT; finished evaluations are not repeated. The pages are docs/leaderboard.md and
-docs/transformers.md, with their pictures.
+results are kept in $TTA_DATA_ROOT; finished evaluations are not repeated. The pages are docs/results/cifar.md and
+docs/results/transformers.md, with their data and pictures. Each states a finding in words: read it again after a run.
 
-`python -m bench.leaderboard FOLDER BOARD METHOD...` runs these methods only and prints their rows, beside which the
-rows of a page still stand if `source` among them has the page's figures: the network and the images are the same.
+`python -m bench.leaderboard FOLDER BOARD METHOD...` runs only these methods and prints their rows. They fit the rows of
+the page if `source` is among them and has the same figures there: then network and images are the same.
 Photographs of ImageNet have a board of their own, `bench.photographs`.
 """
 
@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 import yaml
 
+from bench.result_pages import IMAGES, Row, command, csv_text, filled, listed, table, write_data, write_page
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.methods import METHODS
@@ -44,8 +45,12 @@ _DRAWING = (
 """Methods that draw random numbers, with three seeds."""
 _SHORTENED = {"rmt": {"num_samples_warm_up": 2000}}
 """A warm-up before each cell that is shorter than the authors'; the page mentions it."""
+_NOTES = {"rmt": "warm-up on 2,000 source images"}
 _OF_BATCH_NORM = ("norm", "bn_alpha", "bn_ema")
-DOCS = Path(__file__).parents[1] / "docs"
+COLUMNS = (
+    "method", "images_per_cell", "error_percent", "sd_over_seeds", "ece_percent", "forwards_per_image",
+    "backwards_per_image", "ms_per_image", "note",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +60,20 @@ class Board:
     name: str
     title: str
     page: str
-    """Name of the page below docs, and of its picture."""
+    """Name of the page and its data in docs/results."""
+    picture: str
+    """Name of the picture in docs/images."""
     corruptions: Sequence[str]
     """Corruptions; empty: the 15 that enter the mean."""
     presets: Sequence[str]
     """Presets in the order of preference."""
     batch_size: int
-    text: str
-    """Text before the table."""
+    finding: Callable[[Mapping[str, Row]], str]
+    """Function from the rows by method to the first paragraphs of the page."""
+    shown: Sequence[str]
+    """Methods in the page's table."""
+    setup: str
+    """What the model and the stream are."""
     pieces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Methods made of pieces, by name."""
 
@@ -94,29 +105,73 @@ def _vit(_: Path) -> dict[str, object]:
 
 MODELS: Mapping[str, Callable[[Path], dict[str, object]]] = {"resnet": _resnet, "vit": _vit}
 """Functions from the folder to the model's section of a benchmark file."""
+
+
+def _finding_of_resnet(rows: Mapping[str, Row]) -> str:
+    norm, source = rows["norm"], rows["source"]
+    steps = [row for row in rows.values() if row["images_per_cell"] == norm["images_per_cell"] and _takes_steps(row)]
+    not_worse = [row for row in steps if _error(row) <= _error(norm)]
+    worse = [row["method"] for row in steps if row not in not_worse]
+    times = [float(row["ms_per_image"]) / float(norm["ms_per_image"]) for row in not_worse]
+    errors = [_error(row) for row in not_worse]
+    return f"""**Batch-norm statistics do most of the work.** Recomputing them from each test batch (`norm`) lowers the
+error of a ResNet-20 from {_error(source)} to {_error(norm)} %. Gradient steps add little: {len(not_worse)} of the
+{len(steps)} methods that take them end between {min(errors)} and {max(errors)} %, at
+{min(times):.1f} to {max(times):.1f} times the cost of `norm`. {listed(worse)} stay above `norm`.
+So compare a method with `norm`, not only with `source`.
+
+`lame` does harm here ({_error(rows["lame"])} %): it expects neighbouring images to share a class, and these come in
+random order."""
+
+
+def _finding_of_vit(rows: Mapping[str, Row]) -> str:
+    source = rows["source"]
+    whole = [row for row in rows.values() if row["images_per_cell"] == source["images_per_cell"]]
+    alike = [row for row in whole if row != source and abs(_error(row) - _error(source)) < 0.25]
+    best, *next_ones = sorted(whole, key=_error)[:3]
+    others = " and ".join(f"`{row['method']}` ({_error(row)} %)" for row in next_ones)
+    return f"""**Settings for a ViT-B do not carry over to a small ViT.** Of {len(whole) - 1} methods on the same
+images, {len(alike)} end within 0.2 points of no adaptation ({_error(source)} %). The three with the lowest errors take
+no gradient step: `{best["method"]}` ({_error(best)} %), {others}. Before you try a method on a network of another size,
+[tune its learning rate](../guides/tuning.md)."""
+
+
+def _takes_steps(row: Row) -> bool:
+    return float(row["backwards_per_image"]) > 0
+
+
+def _error(row: Row) -> float:
+    return float(row["error_percent"])
+
+
 BOARDS: Mapping[str, Board] = {
     "resnet": Board(
         name="resnet",
-        title="Every method on one benchmark",
-        page="leaderboard",
+        title="CIFAR-10 under 15 corruptions",
+        page="cifar",
+        picture="leaderboard",
         corruptions=(),
         presets=("cifar",),
         batch_size=200,
-        text="""A published ResNet-20 of CIFAR-10 under the 15 corruptions of ImageNet-C at severity 5, batches of 200,
-preset `cifar`.""",
+        finding=_finding_of_resnet,
+        shown=("rmt", "shot_im", "roid", "eata", "tent", "norm", "rotta", "bn_alpha", "source", "lame"),
+        setup="""A published ResNet-20 for CIFAR-10 under the 15 corruptions of ImageNet-C at severity 5, in batches of
+200, with preset `cifar`.""",
     ),
     "vit": Board(
         name="vit",
-        title="Every method on a transformer",
+        title="A small vision transformer",
         page="transformers",
+        picture="transformers",
         corruptions=("gaussian_noise", "fog", "contrast"),
         presets=("imagenet_vit", "cifar"),
         batch_size=64,
-        text="""A small ViT (`vit_tiny` with 6 blocks of 96 channels, patches of 4 pixels), trained here for 6 epochs on
-CIFAR-10, under three corruptions at severity 5, batches of 64, preset `imagenet_vit` where a method has it, else
-`cifar`. The settings of `imagenet_vit` are for a ViT-B on ImageNet: a collapse here shows that learning rates do not
-carry over. `tent_lora`, `tent_adapters`, `tent_come_lora` and `sar_lora` are
-[made of pieces](methods.md#methods-made-of-pieces), with the learning rate of their base.""",
+        finding=_finding_of_vit,
+        shown=("neo", "foa", "t3a", "imse", "rdumb", "shot_im", "sar", "tent", "source", "tent_lora", "rmt", "lame"),
+        setup="""A small ViT (`vit_tiny` with 6 blocks of 96 channels and patches of 4 pixels), trained for 6 epochs on
+CIFAR-10, under gaussian_noise, fog and contrast at severity 5, in batches of 64. The preset is `imagenet_vit` if a
+method has it, otherwise `cifar`. `tent_lora`, `tent_adapters`, `tent_come_lora` and `sar_lora` are
+[composed methods](../reference/methods.md) with the learning rate of their base.""",
         pieces={
             "tent_lora": {"base": "tent", "params": "lora"},
             "tent_adapters": {"base": "tent", "params": "adapters"},
@@ -131,12 +186,12 @@ def main(folder: Path, board: Board, methods: Sequence[str] = ()) -> None:
     """Run the unfinished evaluations of all methods, and write the page; or run *methods*, and print their rows."""
     locations = Locations.from_environment()
     sys.path.append(str(folder))  # for resnet.py
-    left_out = prepare(locations, folder, board, methods)
+    prepare(locations, folder, board, methods)
     run_benchmark(folder, board.benchmark)
     if methods:
-        sys.stdout.write("\n".join(_rows(read_table(locations, board))) + "\n")
+        sys.stdout.write(csv_text(COLUMNS, data_rows(read_table(locations, board))))
     else:
-        write(locations, board, left_out)
+        write(locations, board)
 
 
 def read_table(locations: Locations, board: Board) -> Table:
@@ -145,20 +200,19 @@ def read_table(locations: Locations, board: Board) -> Table:
         return query(connection, LEADERBOARD, [board.benchmark, "cifar_10_c"])
 
 
-def write(locations: Locations, board: Board, left_out: Mapping[str, str]) -> None:
-    """Write the page and its picture from the results."""
-    table = read_table(locations, board)
-    figure = error_against_cost(table)
+def write(locations: Locations, board: Board) -> None:
+    """Write the page, its data and its picture from the results."""
+    found = read_table(locations, board)
+    figure = error_against_cost(found)
     assert figure is not None, "a board has several methods"
-    (DOCS / "images" / f"{board.page}.png").write_bytes(as_png(figure))
-    (DOCS / f"{board.page}.md").write_text(page(board, table, left_out))
+    (IMAGES / f"{board.picture}.png").write_bytes(as_png(figure))
+    write_page(board.page, page(board, write_data(board.page, COLUMNS, data_rows(found))))
 
 
-def prepare(locations: Locations, folder: Path, board: Board, methods: Sequence[str] = ()) -> dict[str, str]:
-    """Write the images and the benchmark file of *methods* or of all, and return why each other one is left out."""
+def prepare(locations: Locations, folder: Path, board: Board, methods: Sequence[str] = ()) -> None:
+    """Write the images and the benchmark file of *methods*, or of all that run on the board's model."""
     images = first_test_images(locations, folder)
-    left_out = {name: why for name in METHODS if (why := _reason_left_out(name, board))}
-    runs = [name for name in methods or METHODS if name not in left_out]
+    runs = [name for name in methods or METHODS if _runs(name, board)]
     model = MODELS[board.name](folder)
     train = {"train": str(folder / "train.tar.gz")} if model["kind"] == "trained" else {}
     content = {
@@ -177,7 +231,6 @@ def prepare(locations: Locations, folder: Path, board: Board, methods: Sequence[
         },
     }
     write_benchmark(locations, board.benchmark, content)
-    return left_out
 
 
 def experiment(name: str, board: Board) -> dict[str, object]:
@@ -228,74 +281,73 @@ def launch_assets(folder: Path, assets: str, *partitions: str) -> None:
     subprocess.run(command, env={**os.environ, **own}, check=True)
 
 
-def page(board: Board, table: Table, left_out: Mapping[str, str]) -> str:
+def page(board: Board, rows: Sequence[Row], version: str = torch.__version__) -> str:
     """Return the page in Markdown."""
-    lines = (
-        f"# {board.title}",
-        "",
-        f"Made by `python -m bench.leaderboard FOLDER {board.name}` with torch {torch.__version__}.",
-        *board.text.splitlines(),
-        *_TEXT.splitlines(),
-        "",
-        f"![Error over cost](images/{board.page}.png)",
-        "",
-        *_rows(table),
-        "",
-        *_reasons(left_out),
-    )
-    return "\n".join(lines) + "\n"
+    by_method = {row["method"]: row for row in rows}
+    shown = [by_method[name] for name in board.shown]
+    return filled(f"""# {board.title}
+
+{board.finding(by_method)}
+
+![Error over milliseconds per image, all methods](../images/{board.picture}.png)
+
+{table(_HEADINGS, map(_cells, shown))}
+
+The other methods, their calibration (ECE), the spread over seeds, and passes per image:
+[`{board.page}.csv`]({board.page}.csv).
+
+## Measure it again
+
+{command(f"python -m bench.leaderboard FOLDER {board.name}", needs="CIFAR-10 and a published network")}
+
+`FOLDER` needs CIFAR-10 and the ResNet-20; the docstring of `bench/leaderboard.py` lists the files. After an
+interruption, type the same command: finished evaluations are not repeated.
+
+## Setup and limits
+
+{board.setup} Each cell has the first 100 test images of each class in random order, and each method is reset before
+each cell. Methods that draw random numbers ran with three seeds. Measured with torch {version}.
+
+- The images were JPEG files and were corrupted here. Compare these figures with each other, not with published tables.
+- Each cell has only 1,000 images. Do not rank methods that are [half a point apart](../interpreting-results.md), and
+  expect more from methods that learn slowly.
+- {listed(_OF_FEW_IMAGES)} are slow and ran on the first {_FEW} images of each cell: do not compare their errors with
+  the others.
+- Milliseconds are of one shared CPU core. The numbers of passes in the CSV hold on any machine.
+- `rmt` warms up on {_SHORTENED["rmt"]["num_samples_warm_up"]:,} source images instead of 50,000.
+""")
 
 
-_TEXT = """
-Each cell has the first 100 test images of each class, in a random order; each method is reset before each cell. The
-images were JPEG files, and were **corrupted here**: compare these figures with each other, not with published tables.
-Methods that draw random numbers ran with three seeds. Times are of one shared CPU core; the numbers of forwards and
-backwards hold on any machine. On few images a method that learns slowly does not reach its best.
-`rmt` warms up on 2,000 source images, not on 50,000.
+def data_rows(found: Table) -> Iterator[Sequence[object]]:
+    """Yield the row of each method, in the order of COLUMNS."""
+    columns = (
+        "experiment", "subset", "mean_error", "sd_error", "mean_ece", "forwards_per_sample", "backwards_per_sample",
+        "ms_per_image",
+    )  # fmt: skip
+    for name, subset, error, deviation, ece, forwards, backwards, ms in zip(*map(found.column, columns), strict=True):
+        images = 10 * _OF_A_CLASS if subset == "all" else _FEW
+        spread = "" if deviation is None else f"{100 * deviation:.2f}"
+        shares = (f"{100 * error:.1f}", spread, f"{100 * ece:.1f}")
+        yield name, images, *shares, f"{forwards:.1f}", f"{backwards:.1f}", f"{ms:.2f}", _NOTES.get(name, "")
 
-Photographs of ImageNet have [a page of their own](photograph-leaderboard.md), which says what 500 of them can show and
-what they cannot. Methods for a CLIP are compared [on many sets](clip.md), where five lines repeat TTABC's table.
-Ten methods with and without [unknown images](open-set.md) in the stream, and four whose learning rates were
-[chosen without labels](tuning-criteria.md), are of the ResNet-20 of [the leaderboard](leaderboard.md).
-"""
+
+_HEADINGS = ("method", "error", "backward passes per image", "ms per image")
+
+
+def _cells(row: Row) -> Sequence[str]:
+    return f"`{row['method']}`", f"{row['error_percent']} %", row["backwards_per_image"], row["ms_per_image"]
 
 
 def _pieces(board: Board) -> dict[str, object]:
     return {name: {**experiment(pieces["base"], board), "method": pieces} for name, pieces in board.pieces.items()}
 
 
-def _rows(table: Table) -> Iterator[str]:
-    yield "| method | images a cell | error | over seeds | ECE | forwards an image | backwards an image | ms an image |"
-    yield "|---|---|---|---|---|---|---|---|"
-    columns = (
-        "experiment", "subset", "mean_error", "sd_error", "mean_ece", "forwards_per_sample", "backwards_per_sample",
-        "ms_per_image",
-    )  # fmt: skip
-    for name, subset, error, deviation, ece, forwards, backwards, ms in zip(*map(table.column, columns), strict=True):
-        images = f"{10 * _OF_A_CLASS:,}" if subset == "all" else str(_FEW)
-        spread = "" if deviation is None else f"± {100 * deviation:.2f}"
-        shares = f"{100 * error:.1f} % | {spread} | {100 * ece:.1f} %"
-        yield f"| {name} | {images} | {shares} | {forwards:.1f} | {backwards:.1f} | {ms:.2f} |"
-
-
-def _reasons(left_out: Mapping[str, str]) -> Iterator[str]:
-    if left_out:
-        yield "Left out:"
-        yield ""
-        yield from (f"- `{name}`: {why}" for name, why in left_out.items())
-
-
-def _reason_left_out(name: str, board: Board) -> str:
-    """Return the reason why a method does not run on the model, or an empty string if it does."""
-    if not any(preset in METHODS[name].presets for preset in board.presets):
-        return f"it has no settings for {' or '.join(board.presets)}"
-    if board.name == "vit" and name in _OF_BATCH_NORM:
-        return "it needs batch norm"
-    if board.name == "resnet" and METHODS[name].needs == "vit":
-        return "it needs a ViT"
-    if METHODS[name].needs == "clip":
-        return "it needs a CLIP"
-    return ""
+def _runs(name: str, board: Board) -> bool:
+    """Return whether a method has settings for the board and runs on its model."""
+    has_preset = any(preset in METHODS[name].presets for preset in board.presets)
+    is_vit = board.name == "vit"
+    needs = "batch norm" if name in _OF_BATCH_NORM else METHODS[name].needs
+    return has_preset and needs not in ("clip", "batch norm" if is_vit else "vit")
 
 
 def _extract(archive: Path, folder: Path, num_of_a_class: int) -> None:

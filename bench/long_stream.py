@@ -4,8 +4,9 @@ FOLDER is that of `bench.leaderboard`. A published ResNet-20 sees two streams of
 One visits five shifts of 1,000 images 20 times (`recurring: 20`, as in Hoang et al. 2024, "Persistent test-time
 adaptation in recurring testing scenarios"). The other has 10,000 images under ten corruptions, each image once for each
 corruption, while the severity rises and falls (`slow`, after Press et al. 2023, "RDumb", section 3); its shards have
-all five severities, 500,000 images. Data and results lie in $TTA_DATA_ROOT; finished evaluations are not repeated. The
-page is docs/long-streams.md, with its pictures; `--page` writes it from the results so far, and runs nothing.
+all five severities, 500,000 images. Data and results are kept in $TTA_DATA_ROOT; finished evaluations are not repeated.
+The page is docs/results/long-streams.md, with its data and pictures; `--page` writes it from the results so far, and
+runs nothing.
 """
 
 import sys
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import torch
 
-from bench.leaderboard import DOCS, MODELS, first_test_images, run_benchmark, write_benchmark
+from bench.leaderboard import MODELS, first_test_images, run_benchmark, write_benchmark
+from bench.result_pages import IMAGES, Row, command, filled, table, write_data, write_page
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report.figure_style import as_png
 from tta_pipeline.report.progress_figures import progress_lines
@@ -67,7 +69,12 @@ SLOW = Stream(
     protocol={"shift": "slow"},
     source_protocol={"shift": "slow"},
 )  # fmt: skip
-
+PAGE = "long-streams"
+COLUMNS = (
+    "stream", "experiment", "images", "error_percent", "collapsed_at", "error_after_percent", "memory_first_gib",
+    "memory_half_way_gib", "memory_end_gib",
+)  # fmt: skip
+_NAMES = {RECURRING.name: "recurring", SLOW.name: "slow"}
 _OUTCOME = """
 SELECT c.experiment, c.num_images, 1 - c.accuracy AS error, c.collapsed_at, 1 - c.accuracy_after AS error_after,
        max(e.peak_rss_gib) FILTER (e.position = 0) AS first_gib,
@@ -89,14 +96,14 @@ def main(folder: Path, *, page_only: bool) -> None:
 
 
 def write(locations: Locations) -> None:
-    """Write the page and its pictures from the results."""
+    """Write the page, its data and its pictures from the results."""
     found = {}
     with open_metrics(locations.metrics) as connection:
         for stream in (RECURRING, SLOW):
             found[stream.name] = query(connection, _OUTCOME, [stream.name])
             figure = progress_lines(query(connection, STREAM_PROGRESS, [stream.name, "cifar_10_c"]))
-            (DOCS / "images" / f"{stream.name}.png").write_bytes(as_png(figure))
-    (DOCS / "long-streams.md").write_text("\n".join(_page(found[RECURRING.name], found[SLOW.name])) + "\n")
+            (IMAGES / f"{stream.name}.png").write_bytes(as_png(figure))
+    write_page(PAGE, page(write_data(PAGE, COLUMNS, data_rows(found))))
 
 
 def _benchmark(locations: Locations, folder: Path, stream: Stream) -> dict[str, object]:
@@ -121,53 +128,71 @@ def _benchmark(locations: Locations, folder: Path, stream: Stream) -> dict[str, 
     }
 
 
-def _page(recurring: Table, slow: Table) -> Iterator[str]:
-    yield f"""# Streams that last
-
-Made by `python -m bench.long_stream FOLDER` with torch {torch.__version__}.
-A published ResNet-20 of CIFAR-10 sees 100,000 images without a reset, in batches of 200, with preset `cifar`;
-`tent_fast` has ten times the learning rate. The images were JPEG files, and were **corrupted here**: compare these
-figures with each other, not with published tables. [Protocols](protocols.md) explains *collapsed at*.
-
-## Shifts that come again
-
-Five corruptions at severity 5, with 1,000 test images each. The stream visits them 20 times.
-
-![Accuracy over the stream](images/long_stream.png)
-
-| experiment | images | error | collapsed at | error from there | memory at first, GiB | half way | at the end |
-|---|---|---|---|---|---|---|---|"""
-    for row, first, half_way, last in _rows(recurring):
-        yield f"{row} | {first:.2f} | {half_way:.2f} | {last:.2f} |"
-    yield """
-*Memory* is the peak resident memory of the process: after the first shift, half way, and at the end of the stream.
-
-## A stream like CCC
-
-`protocol: slow`: ten corruptions, 10,000 test images. Each image comes once for each corruption, while the severity
-rises from 1 to 5 and falls again, from image to image. CCC's own shards lie on a server (see
-[data sets](data-sets.md#ccc)), and were not read here: they have two corruptions at a time, photographs of ImageNet,
-and 7.5 million images. A test compares what `slow` makes with the paper's description.
-
-![Accuracy over the stream](images/slow_stream.png)
-
-| experiment | images | error | collapsed at | error from there |
-|---|---|---|---|---|"""
-    for row, *_ in _rows(slow):
-        yield f"{row} |"
-    for name, at in zip(slow.column("experiment"), slow.column("collapsed_at"), strict=True):
-        if at is not None:
-            yield ""
-            yield f"From image {at:,} on, `{name}` is worse than `source` on each 1,000 images."
-
-
-def _rows(found: Table) -> Iterator[tuple[str, float, float, float]]:
+def data_rows(found: Mapping[str, Table]) -> Iterator[Sequence[object]]:
+    """Yield the row of each experiment, in the order of COLUMNS; memory is that of the recurring stream."""
     columns = (
         "experiment", "num_images", "error", "collapsed_at", "error_after", "first_gib", "half_way_gib", "last_gib"
     )  # fmt: skip
-    for name, images, error, at, after, *memory in zip(*map(found.column, columns), strict=True):
-        collapse = "never | " if at is None else f"{at:,} | {100 * after:.1f} %"
-        yield f"| {name} | {images:,} | {100 * error:.1f} % | {collapse}", *memory
+    for name, outcome in found.items():
+        for experiment, images, error, at, after, *gib in zip(*map(outcome.column, columns), strict=True):
+            collapse = ("", "") if at is None else (at, f"{100 * after:.1f}")
+            memory = [f"{each:.2f}" if name == RECURRING.name else "" for each in gib]
+            yield _NAMES[name], experiment, images, f"{100 * error:.1f}", *collapse, *memory
+
+
+def page(rows: Sequence[Row], version: str = torch.__version__) -> str:
+    """Return the page in Markdown."""
+    recurring, slow = ({row["experiment"]: row for row in rows if row["stream"] == name} for name in _NAMES.values())
+    fast, source = slow["tent_fast"], slow["source"]
+    growth = max(float(row["memory_end_gib"]) - float(row["memory_half_way_gib"]) for row in recurring.values())
+    shown = [_cells(name, recurring, slow) for name in sorted({**slow, **recurring}, key=lambda name: _at(slow, name))]
+    return filled(f"""# Long streams
+
+**A method can collapse after tens of thousands of images.** `tent_fast`, which is `tent` with ten times its learning
+rate, survives five shifts that recur 20 times ({recurring["tent_fast"]["error_percent"]} % error). On a stream whose
+severity rises and falls slowly, it collapses at image {int(fast["collapsed_at"]):,}, and from there on its error is
+{fast["error_after_percent"]} %: over the whole stream {fast["error_percent"]} %, against {source["error_percent"]} %
+without adaptation. No method collapses at its published rate.
+
+![Accuracy over the slow stream](../images/{SLOW.name}.png)
+
+{table(_HEADINGS, shown)}
+
+Both streams have 100,000 images and no reset. *Recurring* visits five corruptions at severity 5 with 1,000 images each,
+20 times ([picture](../images/{RECURRING.name}.png)). *Slow* shows 10,000 images once under each of ten corruptions,
+while the severity rises from 1 to 5 and falls again. [Protocols](../reference/protocols.md) defines both streams, and
+*collapsed at*. In the second half of the recurring stream, no process needed more than {growth:.2f} GiB of additional
+memory. [`{PAGE}.csv`]({PAGE}.csv) has the memory of each process.
+
+## Measure it again
+
+{command("python -m bench.long_stream FOLDER", needs="CIFAR-10 and a published network")}
+
+The docstring of `bench/leaderboard.py` lists the files of `FOLDER`. Finished evaluations are not repeated.
+
+## Setup and limits
+
+A published ResNet-20 for CIFAR-10, batches of 200, preset `cifar`. Measured with torch {version}.
+
+- The images were JPEG files and were corrupted here. Compare these figures with each other, not with published tables.
+- *Slow* imitates CCC. CCC itself has photographs of ImageNet, two corruptions at a time and 7.5 million images
+  ([read it](../guides/datasets.md#ccc)).
+- `petta` was not run on the slow stream, where it takes about half an hour of a core. `source` was not run on the
+  recurring stream, since its predictions do not depend on the order.
+""")
+
+
+_HEADINGS = ("experiment", "error, recurring", "error, slow", "collapsed at, slow")
+
+
+def _at(slow: Mapping[str, Row], name: str) -> float:
+    return float(slow[name]["error_percent"]) if name in slow else 100
+
+
+def _cells(name: str, recurring: Mapping[str, Row], slow: Mapping[str, Row]) -> Sequence[str]:
+    errors = [f"{found[name]['error_percent']} %" if name in found else "not run" for found in (recurring, slow)]
+    at = slow[name]["collapsed_at"] if name in slow else None
+    return f"`{name}`", *errors, "" if at is None else f"image {int(at):,}" if at else "never"
 
 
 if __name__ == "__main__":

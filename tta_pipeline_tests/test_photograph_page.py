@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bench.photograph_page import graded, make_rows, sentences, severities, table
+from bench.photograph_page import ALL, COLUMNS, SOME, data_rows, graded, make_rows, severity_rows
 from bench.photographs import cost_minutes, reason_left_out
 from tta_pipeline.report.significance.pairwise import WrongSamples
 from tta_pipeline.shards.photographs import Numbered
@@ -45,26 +45,33 @@ def test_a_difference_by_chance_is_not_called_better():
     assert rows["source"].verdict("norm") == "worse"
 
 
-def test_the_sentences_follow_the_verdicts():
-    """The best method is named with those that cannot be told apart from it."""
-    against_source, against_norm, best = sentences(make_rows(measured(), CELLS), measured(), CELLS, "here")
-    assert "`tent`, `norm` are better than `source` by more than chance" in against_source
-    assert against_norm == "- On these photographs here, `tent` is not to be told apart from `norm`."
-    assert best == "- `tent` has the lowest error here; `norm` cannot be told apart from it."
+def test_the_lowest_error_is_compared_with_all_others():
+    """Those that cannot be told apart from the best are named, and so are those that are worse."""
+    assert [("tent", "best"), ("norm", "alike"), ("source", "worse")] == [
+        (row.name, row.against_best) for row in make_rows(measured(), CELLS)
+    ]
 
 
 def test_a_row_has_error_interval_and_differences():
-    """Differences that are more than chance are bold, and clean errors are there where clean images were evaluated."""
-    costs = dict.fromkeys(("source", "norm", "tent"), (0.1, 1.0, 0.0, 12.0))
-    lines = list(table(make_rows(measured(), CELLS), costs))
-    assert lines[2].startswith("| tent | 29.5 % | 23.5 to 36.0 |  | **-20.5 (")
-    assert "| source | 50.0 % |" in lines[-1]
-    assert "| 50.0 % |  | **+20.0 (" in lines[-1]
-    assert lines[-1].endswith("| 10.0 % | 1.0 | 0.0 | 12 |")
+    """Each difference to a reference has its interval and verdict; a cost that is not known is left out."""
+    costs = {"tent": (0.1, 1.0, 0.0, 12.0)}
+    tent, _, source = (
+        dict(zip(COLUMNS, map(str, row), strict=True))
+        for row in data_rows(SOME, 5, make_rows(measured(), CELLS), costs)
+    )
+    assert ("29.5", "23.5", "36.0") == tuple(tent[f"error_{each}"] for each in ("percent", "low", "high"))
+    assert ("-20.5", "better", "alike", "best") == tuple(
+        tent[each] for each in ("minus_source", "vs_source", "vs_norm", "vs_best")
+    )
+    assert ("10.0", "1.0", "0.0", "12") == tuple(tent.values())[-4:]
+    assert ("", "", "+20.0", "worse") == tuple(
+        source[each] for each in ("minus_source", "vs_source", "minus_norm", "vs_norm")
+    )
+    assert ("",) * 4 == tuple(source.values())[-4:]
 
 
-def test_severities_are_compared_over_the_corruptions_that_every_method_has_at_all_of_them():
-    """A corruption that one method lacks at one severity is in no mean."""
+def test_severities_are_compared_if_every_method_has_all_of_them():
+    """A corruption that one method lacks at one severity is not graded, and then no mean is written."""
     milder = [f"{corruption}|{severity}" for corruption in ("fog", "snow") for severity in (1, 2, 3, 4)]
     wrong = {
         "norm": cells(WRONG), "norm_milder": cells(WRONG, milder),
@@ -72,7 +79,11 @@ def test_severities_are_compared_over_the_corruptions_that_every_method_has_at_a
     }  # fmt: skip
 
     assert ["fog"] == graded(wrong, ["norm", "tent"], ["fog", "snow"])
-    assert list(severities(wrong, ["norm"], ["fog"]))[-1] == f"| norm |{' 50.0 % (43.0 to 57.0) |' * 5}"
+    assert [] == list(severity_rows(wrong, ["norm", "tent"], ["fog", "snow"]))
+    found = [row[:6] for row in severity_rows(wrong, ["norm", "tent"], ["fog"])]
+    assert [(ALL, severity, name, "50.0", "43.0", "57.0") for name in ("norm", "tent") for severity in range(1, 5)] == (
+        found
+    )
 
 
 def test_what_a_method_needs_is_said():

@@ -18,7 +18,8 @@ DESCRIPTION = """Our methods compared with the code of their authors, on a conti
 
   python -m bench.parity tent --clone tent --cifar CIFAR --images 800
 
-prints the rows of `tent` in docs/parity.md. A name is a method or the title of a row. Nothing is fetched: without a
+prints the rows of `tent` in docs/results/parity.md. A name is a method or the title of a row. Nothing is fetched:
+without a
 clone of the authors' repository, the command says how to get it at the listed commit. Without a name it makes the whole
 page from a folder with all clones. The exit status is 1 if predictions differ without a reason, or by more than the
 reason explains, and 2 if nothing can be compared.
@@ -95,7 +96,7 @@ def choose(names: Sequence[str]) -> list[Comparison]:
         return list(COMPARISONS)
     unknown = [name for name in names if not _named(name)]
     if unknown:
-        raise ValueError(f"found {unknown[0]!r}; expected a method or title of docs/parity.md")
+        raise ValueError(f"found {unknown[0]!r}; expected a method or title of docs/results/parity.md")
     titles = {each.title for name in names for each in _named(name)}
     titles |= {each.shown_by for each in COMPARISONS if each.title in titles}
     return [each for each in COMPARISONS if each.title in titles]

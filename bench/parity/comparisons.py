@@ -98,13 +98,13 @@ COMMITS: Mapping[str, str] = {
     "taolinzhang/BoostAdapter": "9983e1a1fdbd8587177d89a594d19458ad181a30",
     "walawalagoose/TTABC": "c5fbdadf65b0d3e32c06fd084c8bf6caf1dd122c",
 }
-"""The commit of each repository with which the rows of docs/parity.md were made."""
+"""The commit of each repository with which the rows of docs/results/parity.md were made."""
 
 WITHOUT_CLONE: Mapping[str, str] = {
     "Cascol-Chen/ZeroSiam": "its files without the clone",
     "walawalagoose/TTABC": "the class `BCAState` of `bca.py` alone, without the clone",
 }
-"""What docs/parity.md was made with where no clone could be had."""
+"""What docs/results/parity.md was made with where no clone could be had."""
 
 
 def _of_roid(settings: Any) -> Mapping[str, object]:

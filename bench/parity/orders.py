@@ -23,7 +23,8 @@ DESCRIPTION = """The Dirichlet order of streams and shards, compared with the sa
 
   python -m bench.parity.orders --authors CLONES
 
-prints the table of docs/parity.md from a folder with clones of the repositories. The exit status is 1 if labels differ
+prints the table of docs/results/parity.md from a folder with clones of the repositories. The exit status is 1 if
+labels differ
 without a reason, and 2 if nothing can be compared.
 """
 ROTTA = "BIT-DA/RoTTA"

@@ -1,4 +1,4 @@
-"""The page docs/parity.md."""
+"""The page docs/results/parity.md."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ A name is a method or the title of a row; `--clone` is a clone of the row's repo
 Nothing is fetched: without the clone, the command prints how to get it. `CIFAR` is a folder with `test.tar.gz` and
 `train.tar.gz`, whose members are `<split>/<class>/<name>.jpg`, and with `resnet.py` and `resnet20-12fca82f.th` of
 akamaster/pytorch_resnet_cifar10. The whole page is made by
-`python -m bench.parity --authors CLONES --cifar CIFAR --output docs/parity.md`, which needs every clone, and hours.
+`python -m bench.parity --authors CLONES --cifar CIFAR --output docs/results/parity.md`, which needs every clone, and hours.
 
 {scene}
 
