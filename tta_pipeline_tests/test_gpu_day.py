@@ -5,17 +5,19 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 
 from bench.gpu_day.__main__ import main
 from bench.gpu_day.correct import SameDraws
-from bench.gpu_day.lines import Line, append_line, exit_status, newest_lines, read_lines, verdict
+from bench.gpu_day.lines import Line, Verdict, append_line, exit_status, newest_lines, read_lines, verdict
 from bench.gpu_day.passes import ON_ANY_NETWORK
-from bench.gpu_day.report import BEGIN, END, ReportError, figure_text, write_into
+from bench.gpu_day.report import COLUMNS, ReportError, figure_text, write_csv
 from bench.gpu_day.run_sections import Section, run_sections
 from bench.gpu_day.sections import MOST_S, SECTIONS
+from bench.result_pages import read_data
 from tta_pipeline_tests.simulated.device import missing
 from tta_pipeline_tests.simulated.registered import register_in
 
@@ -89,14 +91,14 @@ def test_a_figure_is_shown_with_range_and_unit():
 
 
 def test_the_help_says_what_a_machine_needs(capsys: pytest.CaptureFixture[str]):
-    """It names every section with its limit, the wheels that are missing, and the command for the document."""
+    """It names every section with its limit, the wheels that are missing, and the command for the documents."""
     with pytest.raises(SystemExit):
         main(["--help"])
     told = capsys.readouterr().out
 
     assert all(f"{each.limit_s} s  {each.summary}" in told for each in SECTIONS)
     assert "simplejpeg==1.9.0 pydantic==2.14.3 pydantic_core==2.50.4" in told
-    assert "--write docs/gpu-day.md gpu_day.jsonl" in told
+    assert "--write docs/results/gpu-day.csv gpu_day.jsonl" in told
 
 
 def test_sections_import_only_what_the_help_lists():
@@ -133,47 +135,55 @@ def test_both_devices_draw_the_same_numbers():
     assert torch.equal(torch.Generator().manual_seed(7).get_state(), untouched.get_state()), "only its twin draws"
 
 
-DOCUMENT = f"# Speed\n\nBefore.\n\n{BEGIN}\nNo figures yet.\n{END}\n\nAfter.\n"
-
-
-def test_the_figures_replace_what_a_document_had(tmp_path: Path):
-    """What stands around the two comments stays, and writing again changes nothing."""
-    document, lines = tmp_path / "performance.md", tmp_path / "day.jsonl"
-    document.write_text(DOCUMENT)
+def test_the_figures_are_written_as_csv(tmp_path: Path):
+    """A row for each line of each section's newest run; writing again changes nothing."""
+    target, lines = tmp_path / "gpu-day.csv", tmp_path / "day.jsonl"
+    target.write_text("old")
     append_line(lines, line(section="machine", what="device", text="NVIDIA H200"))
+    append_line(lines, line(what="images", found=12345.6, low=12000, high=13000, unit="images/s"))
     append_line(lines, line(what="streamed / resident", found=0.97, low=0.96, high=0.98, asked=">= 0.95"))
-    append_line(lines, line(what="DALI", why_not="DALI<8> | is not installed"))
+    append_line(lines, line(what="DALI", why_not='DALI<8>, "nightly", is not installed'))
 
-    write_into(document, lines)
-    written = document.read_text()
-    write_into(document, lines)
+    write_csv(target, lines)
+    written = target.read_text()
+    write_csv(target, lines)
 
-    assert document.read_text() == written
-    assert written.startswith(f"# Speed\n\nBefore.\n\n{BEGIN}\n\n*NVIDIA H200*, 2026-12-01.\n")
-    assert written.endswith(f"\n{END}\n\nAfter.\n")
-    assert "## speed\n\n| what |" in written
-    assert "| streamed / resident | 0.97 [0.96-0.98] | >= 0.95 | met |  |" in written
-    assert "| DALI |  |  | not measured | DALI&lt;8> \\| is not installed |" in written
-    assert "No figures yet" not in written
+    assert written == target.read_text()
+    assert [
+        ",".join(COLUMNS),
+        "2026-12-01,machine,device,,,,,,found,NVIDIA H200",
+        "2026-12-01,speed,images,12346,12000,13000,images/s,,found,",
+        "2026-12-01,speed,streamed / resident,0.97,0.96,0.98,,>= 0.95,met,",
+        '2026-12-01,speed,DALI,,,,,,not measured,"DALI<8>, ""nightly"", is not installed"',
+    ] == written.splitlines()
 
 
 @pytest.mark.parametrize(
-    ("text", "changes", "found"),
+    ("changes", "found"),
     [
-        (DOCUMENT, {"is_rehearsal": True}, r"day\.jsonl.*\bNVIDIA H200\b.* 1 "),
-        (DOCUMENT, {"what": "something else"}, r"day\.jsonl.*\bNone\b.* 0 "),
-        (DOCUMENT.replace(END, ""), {}, rf" 1 .*{BEGIN} .*\b0 .*{END} .*performance\.md"),
+        ({"is_rehearsal": True}, r"day\.jsonl.*\bNVIDIA H200\b.* 1 "),
+        ({"what": "something else"}, r"day\.jsonl.*\bNone\b.* 0 "),
     ],
 )
-def test_only_figures_of_a_gpu_are_written(tmp_path: Path, text: str, changes: dict[str, object], found: str):
-    """Neither a rehearsal's nor those of an unknown machine, nor into a document without a place for them."""
-    document, lines = tmp_path / "performance.md", tmp_path / "day.jsonl"
-    document.write_text(text)
+def test_only_figures_of_a_gpu_are_written(tmp_path: Path, changes: dict[str, object], found: str):
+    """Neither a rehearsal's nor those of an unknown machine; what was there stays."""
+    target, lines = tmp_path / "gpu-day.csv", tmp_path / "day.jsonl"
+    target.write_text("old")
     append_line(lines, line(**({"section": "machine", "what": "device", "text": "NVIDIA H200"} | changes)))
 
     with pytest.raises(ReportError, match=found):
-        write_into(document, lines)
-    assert text == document.read_text()
+        write_csv(target, lines)
+    assert "old" == target.read_text()
+
+
+def test_the_committed_figures_are_of_a_day_on_a_gpu():
+    """They have the columns of the command, name the device, and have each section."""
+    rows = read_data("gpu-day")
+
+    assert list(COLUMNS) == list(rows[0])
+    assert [each["remark"] for each in rows if each["what"] == "device"] == ["NVIDIA H200"]
+    assert {each["section"] for each in rows} == {*(each.name for each in SECTIONS), "verdicts"}
+    assert {each["verdict"] for each in rows} <= set(get_args(Verdict))
 
 
 def test_a_section_that_fails_says_so_and_stops_no_other(tmp_path: Path):

@@ -1,5 +1,6 @@
 """The comparison with authors' code finds what is equal, what is not, and what is not there."""
 
+import csv
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from bench.parity.__main__ import choose, find_clones, main
+from bench.parity.__main__ import STEP, choose, describe_scene, find_clones, main
 from bench.parity.__main__ import run as run_all
 from bench.parity.adapters import tent
 from bench.parity.cifar import vit
@@ -20,7 +21,8 @@ from bench.parity.comparison import Agreement, Comparison, Scene, unexplained_ti
 from bench.parity.comparisons import COMMITS, COMPARISONS, NOT_COMPARED
 from bench.parity.orders import ROWS, of_ours, of_rotta
 from bench.parity.orders import main as compare_orders
-from bench.parity.page import describe_seeds, document, orders_section
+from bench.parity.page import COLUMNS, data_rows, describe_seeds, document, row
+from bench.result_pages import RESULTS, csv_text, read_data
 from tta_pipeline.methods import METHODS
 from tta_pipeline_tests.methods.models import NUM_CLASSES, batch_norm_model, contrasts, source_batches, surer
 
@@ -156,7 +158,7 @@ def test_a_reason_is_a_reason_only_if_nothing_differs_without_it(scene: Scene, a
 
 def test_what_is_not_there_is_left_out_by_name():
     """Nothing is wrong, and the page names it."""
-    page = document([PLAIN], {}, commits={}, scene="A scene.")
+    page = document([PLAIN], [], scene="A scene.")
 
     assert [] == unexplained_titles({}, [PLAIN])
     assert "left out, since there was no clone: `tent` (someone/tent)" in page
@@ -241,39 +243,57 @@ def test_errors_over_seeds_are_compared_by_their_means():
 
 
 def test_the_page_says_what_was_found():
-    """A row for each comparison, with its reason below, and the commit of its code."""
+    """A row for each comparison; its reason and the commit of its code are in the data."""
     found = Agreement(
         num_images=1600, num_differing=3, first_logit_difference=0.25, logit_difference=2, first_largest_logit=20,
         our_error=0.255, their_error=0.25, num_resets=2,
     )  # fmt: skip
     explained = replace(PLAIN, reason="another rate", shown_by="the same rate")
-    page = document([explained], {"tent": found}, commits={"someone/tent": "abc"}, scene="A scene.")
-    row = "tent | someone/tent | `optimizer` sgd, `lr` 0.05, 2 resets | 1,600 | 3 | 2e-01 | 2e+00 | 25.50 | 25.00"
+    wrongly = replace(PLAIN, title="wrongly")
+    both = dict.fromkeys(("tent", "wrongly"), found)
+    data = csv_text(COLUMNS, data_rows([explained, wrongly], both, commits={"someone/tent": "abc"}))
+    first, second = rows = list(csv.DictReader(data.splitlines()))
+    page = document([explained, wrongly], rows, scene="A scene.")
 
-    assert f"| {row} | differs, explained |" in page
-    assert "- tent: another rate. Without: the same rate." in page
-    assert "- someone/tent: `git clone https://github.com/someone/tent && git -C tent checkout abc`" in page
+    settings = "`optimizer` sgd, `lr` 0.05, 2 resets"
+    assert ["tent", "someone/tent", "abc", settings, "1600", "3", "2e-01", "2e+00", "25.50", "25.00"] == (
+        list(first.values())[:10]
+    )
+    assert ["differs, explained", "another rate", "the same rate"] == list(first.values())[10:]
+    assert ["**differs**", "", ""] == list(second.values())[10:]
+    assert "| tent | 1,600 | 3 | 25.50 | 25.00 | differs |" in page
+    assert "| wrongly | 1,600 | 3 | 25.50 | 25.00 | **differs** |" in page
+    assert "0 of 2 comparisons agree" in page
+    assert f"| tent | someone/tent | {settings} | 1,600 | 3 | 2e-01 | 2e+00 | 25.50 | 25.00 | differs, explained |" == (
+        row(explained, found)
+    )
 
 
 def test_the_committed_page_is_of_this_program():
-    """Its text is the program's, and each comparison has its row in it."""
-    page = (Path(__file__).parents[1] / "docs" / "results" / "parity.md").read_text()
-    made, scene = (
-        document(COMPARISONS, {}, commits={}, scene="SCENE"),
-        "A ResNet-20 for CIFAR-10 and a continual stream",
-    )
+    """It follows from its data, which have each comparison; errors over seeds and orders are the page's own."""
+    page, rows = (RESULTS / "parity.md").read_text(), read_data("parity")
+    seeds = [" ".join(line.split()) for line in re.findall(r"^- .+, \d seeds, (?:.+\n)+?(?=- |\n)", page, re.MULTILINE)]
+    (orders,) = re.findall(r"^\| sampler .*", page, re.MULTILINE | re.DOTALL)
 
-    before, after = made.split("SCENE")
-    assert page.startswith(before + scene)
-    assert after.partition("\n## Reasons")[0].strip() in page
-    assert [each.title for each in COMPARISONS] == re.findall(r"^\| (.+?) \| [\w-]+/", page, re.MULTILINE)
-    for each in COMPARISONS:
-        assert not each.reason or f"- {each.title}: {each.reason}. Without: {each.shown_by}." in page
-    assert all(f"checkout {commit}`" in page for commit in COMMITS.values())
-    assert orders_section("TABLE")[3] in page
+    assert 3 == len(seeds)
+    assert page == document(COMPARISONS, rows, scene=describe_scene(5 * STEP), over_seeds=seeds, orders=orders)
+    assert list(COLUMNS) == list(rows[0])
+    assert [(each.title, each.repository, each.reason, each.shown_by) for each in COMPARISONS] == [
+        (each["comparison"], each["repository"], each["reason"], each["equal_without_it"]) for each in rows
+    ]
+    assert all(each["commit"].startswith(COMMITS[each["repository"]]) for each in rows)
+
+
+def test_the_page_names_each_method_that_differs():
+    """And so do its rows: a difference without a reason is never committed."""
+    page = (RESULTS / "parity.md").read_text()
+    reasons = page.partition("## Why some differ")[2].partition("## Setup")[0]
+
+    assert all(f"`{each.method}`" in reasons for each in COMPARISONS if each.reason)
+    assert {"equal", "differs, explained"} == {each["result"] for each in read_data("parity")}
     for sampler in ROWS:
         assert re.search(rf"^\| {sampler.title} \| `{sampler.repository}` \|", page, re.MULTILINE)
-        assert f"- {sampler.title}: {sampler.reason}" in page or not sampler.reason
+        assert f"- {sampler.title}: {sampler.reason}" in " ".join(page.split()) or not sampler.reason
 
 
 SAMPLER = """

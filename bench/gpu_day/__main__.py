@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.gpu_day.lines import Line, append_line, exit_status
-from bench.gpu_day.report import ReportError, show, write_into
+from bench.gpu_day.report import ReportError, show, write_csv
 from bench.gpu_day.run_sections import run_sections
 from bench.gpu_day.sections import MOST_S, SECTIONS
 
@@ -31,7 +31,7 @@ examples:
   python -m bench.gpu_day --rehearse                    tiny, on the CPU: does every section work?
   python -m bench.gpu_day                               all sections
   python -m bench.gpu_day --section speed               one section again (it needs the section images once)
-  python -m bench.gpu_day --write docs/gpu-day.md gpu_day.jsonl
+  python -m bench.gpu_day --write docs/results/gpu-day.csv gpu_day.jsonl
 """
 
 
@@ -39,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command, and return the exit status."""
     options = _parser().parse_args(arguments)
     if options.write:
-        document, lines = options.write
+        target, lines = options.write
         try:
-            write_into(document, lines)
+            write_csv(target, lines)
         except ReportError as error:
             sys.exit(str(error))
         return 0
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--section", choices=[each.name for each in SECTIONS], help="run only this section")
     parser.add_argument("--out", type=Path, default=Path("gpu_day.jsonl"), help="file of the lines (gpu_day.jsonl)")
     parser.add_argument(
-        "--write", nargs=2, type=Path, metavar=("DOCUMENT", "LINES"), help="write the figures into a document, and exit"
+        "--write", nargs=2, type=Path, metavar=("CSV", "LINES"), help="write the figures as CSV, and exit"
     )
     return parser
 

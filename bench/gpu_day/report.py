@@ -1,22 +1,21 @@
-"""Reports for people: verdicts on the terminal, and a table between two comments of a document."""
+"""Reports: verdicts on the terminal, and a file of CSV for the documents."""
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.gpu_day.lines import Line, newest_lines, read_lines, verdict
+from bench.result_pages import csv_text
 from tta_pipeline.util.files import write_atomically
 
-BEGIN, END = "<!-- bench.gpu_day: begin -->", "<!-- bench.gpu_day: end -->"
-"""Comments that enclose the figures in a document."""
+COLUMNS = ("day", "section", "what", "found", "low", "high", "unit", "asked", "verdict", "remark")
 _STYLES = {"met": "green", "missed": "bold red", "failed": "bold red", "not measured": "yellow"}
 
 
 class ReportError(Exception):
-    """Lines or document are unusable."""
+    """Lines are unusable."""
 
 
 def show(lines: Iterable[Line]) -> None:
@@ -34,11 +33,11 @@ def show(lines: Iterable[Line]) -> None:
     print(", ".join(f"{count} {name}" for name, count in counts.items()))  # noqa: T201 - the program's output
 
 
-def write_into(document: Path, lines_path: Path) -> None:
-    """Replace the text between the two comments in *document* by tables of the lines in the file *lines_path*.
+def write_csv(target: Path, lines_path: Path) -> None:
+    """Write the newest lines of each section in the file *lines_path* as CSV to *target*.
 
     Raises:
-        ReportError: the document lacks a comment, or the lines are a rehearsal's, or do not name the device.
+        ReportError: the lines are a rehearsal's, or do not name the device.
     """
     lines = newest_lines(read_lines(lines_path))
     device = next((line.text for line in lines if line.what == "device"), None)
@@ -48,30 +47,16 @@ def write_into(document: Path, lines_path: Path) -> None:
             f"{sum(line.is_rehearsal for line in lines)} of a rehearsal; expected those of a day on a GPU with its "
             "section machine: run `python -m bench.gpu_day --out` with another file where there is a GPU"
         )
-    text = document.read_text(encoding="utf-8")
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ReportError(
-            f"found {text.count(BEGIN)} x {BEGIN} and {text.count(END)} x {END} in {document}; expected each once, in "
-            "this order: put them where the table shall be"
-        )
-    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    made = "\n".join([BEGIN, "", f"*{device}*, {lines[0].day[:10]}.", "", *_markdown(lines), END])
-    write_atomically(document, f"{before}{made}{after}".encode())
+    rows = (
+        (line.day[:10], line.section, line.what, *map(_digits, (line.found, line.low, line.high)), line.unit,
+         line.asked, verdict(line), _remark(line))
+        for line in lines
+    )  # fmt: skip
+    write_atomically(target, csv_text(COLUMNS, rows).encode())
 
 
-def _markdown(lines: Iterable[Line]) -> Iterator[str]:
-    """Yield a heading and a table for each section."""
-    for section, found in groupby(lines, key=lambda line: line.section):
-        yield from (f"## {section}", "", "| what | found | asked | verdict | |", "|---|---|---|---|---|")
-        for line in found:
-            row = (line.what, figure_text(line), line.asked, verdict(line), _remark(line))
-            yield "| " + " | ".join(map(_cell, row)) + " |"
-        yield ""
-
-
-def _cell(text: str) -> str:
-    """Return *text* for a cell of a table in Markdown; names of kernels have angle brackets."""
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+def _digits(value: float | None) -> str:
+    return "" if value is None else _number(value).replace(",", "")
 
 
 def figure_text(line: Line) -> str:

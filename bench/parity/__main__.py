@@ -1,6 +1,7 @@
 """Our methods compared with the code of their authors: `python -m bench.parity --help`."""
 
 import argparse
+import csv
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,8 @@ from bench.parity.clones import check_out, commit
 from bench.parity.comparison import SEED, Agreement, Comparison, Scene, compare, unexplained_titles
 from bench.parity.comparisons import COMMITS, COMPARISONS
 from bench.parity.orders import table
-from bench.parity.page import describe_seeds, document, headings, reason_of, row
+from bench.parity.page import COLUMNS, data_rows, describe_seeds, document, headings, reason_of, row
+from bench.result_pages import csv_text
 
 DESCRIPTION = """Our methods compared with the code of their authors, on a continual stream of four shifts of CIFAR-10.
 
@@ -153,18 +155,20 @@ def _write_rows(
 def _write_page(
     chosen: Sequence[Comparison], of: Scene, folders: Mapping[str, Path], options: argparse.Namespace
 ) -> dict[str, Agreement]:
-    """Write the page to the file that *options* name, or to the standard output."""
+    """Write the page to the file that *options* name, with its data next to it, or to the standard output."""
     found = dict(run(chosen, of, folders))
+    commits = {repository: commit(folder) for repository, folder in folders.items()}
+    data = csv_text(COLUMNS, data_rows(COMPARISONS, found, commits=commits))
     page = document(
         COMPARISONS,
-        found,
-        commits={repository: commit(folder) for repository, folder in folders.items()},
-        scene=_describe_scene(options.images),
-        over_seeds=dict(_run_seeds(chosen, of, folders, num_seeds=options.seeds)),
+        list(csv.DictReader(data.splitlines())),
+        scene=describe_scene(options.images),
+        over_seeds=[describe_seeds(*each) for each in _run_seeds(chosen, of, folders, num_seeds=options.seeds)],
         orders=table(folders)[0],
     )
     if options.output:
         options.output.write_text(page)
+        options.output.with_suffix(".csv").write_text(data)
     else:
         sys.stdout.write(page)
     return found
@@ -179,7 +183,8 @@ def _run_seeds(
             yield each.title, [found for seed in range(num_seeds) for _, found in run([each], of, folders, seed=seed)]
 
 
-def _describe_scene(num_images: int) -> str:
+def describe_scene(num_images: int) -> str:
+    """Return a sentence about network, stream and images."""
     shifts = ", ".join(SHIFTS)
     return (
         f"A ResNet-20 for CIFAR-10 and a continual stream of {shifts} at severity {SEVERITY}, "

@@ -98,13 +98,13 @@ COMMITS: Mapping[str, str] = {
     "taolinzhang/BoostAdapter": "9983e1a1fdbd8587177d89a594d19458ad181a30",
     "walawalagoose/TTABC": "c5fbdadf65b0d3e32c06fd084c8bf6caf1dd122c",
 }
-"""The commit of each repository with which the rows of docs/results/parity.md were made."""
+"""The commit of each repository with which docs/results/parity.csv was made."""
 
 WITHOUT_CLONE: Mapping[str, str] = {
     "Cascol-Chen/ZeroSiam": "its files without the clone",
     "walawalagoose/TTABC": "the class `BCAState` of `bca.py` alone, without the clone",
 }
-"""What docs/results/parity.md was made with where no clone could be had."""
+"""What docs/results/parity.csv was made with if no clone was available."""
 
 
 def _of_roid(settings: Any) -> Mapping[str, object]:
@@ -126,11 +126,11 @@ DEYO_OF_MD = of_md(
     },
 )  # fmt: skip
 SAR_OF_MD = of_md("sar", "SAR", SAR=lambda s: {"RESET_CONSTANT_EM": s.reset_margin})
-_PER_IMAGE = "ours draws for each image of a view, theirs once for a batch"
-_NOISE = "a view's noise is drawn in the order of the memory: by arrival in ours, by class in theirs"
+_PER_IMAGE = "we draw for each image of a view, they once per batch"
+_NOISE = "a view's noise is drawn in the order of the memory: by arrival in our code, by class in theirs"
 _STEPS = "the student predicts, and its steps by Adam on all parameters enlarge rounding"
 _ROUNDING = "bfloat16 has 8 bits, and Adam's steps enlarge its rounding: the first prediction is the same"
-_SURE_IMAGE = "the first step of AdamW has the size of its rate also where a sure image's gradient is but rounding"
+_SURE_IMAGE = "the first step of AdamW has the size of its rate even if a sure image's gradient is only rounding"
 _AT_THE_THRESHOLD = (
     "steps by Adam enlarge rounding, and an image that then enters or leaves the memory at the threshold changes each "
     "draw after it"
@@ -145,8 +145,8 @@ _FEW_VIEWS = {"num_augmentations": 4}
 _SHORT_WARM_UP = {"num_samples_warm_up": 2000}
 _SMALL_STEPS = {**_SHORT_WARM_UP, **_AS_THEIRS, "optimizer": "sgd", "lr": 0.001}
 _DIVERGENCE = (
-    "the divergence is the mean over classes, and source moments go by label; theirs takes the exponential of the mean "
-    "distance, and moments by prediction"
+    "our divergence is the mean over classes, and source moments use labels; theirs is the exponential of the mean "
+    "distance, and moments use predictions"
 )
 _ONCE_A_BATCH = {"update_frequency": 200}
 _NO_SMALL_DIFFERENCE = {**_ONCE_A_BATCH, **_AS_THEIRS, "nu": 0.1}
@@ -226,7 +226,7 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(title="zerosiam", method="zerosiam", repository="Cascol-Chen/ZeroSiam", theirs=zerosiam),
     Comparison(
         title="rem", method="rem", repository="pilsHan/rem", theirs=rem_of_script, network=vit,
-        reason="theirs wraps the network before it leaves out the norm layer behind the blocks by name, so this adapts",
+        reason="their code wraps the network before it looks for the last norm layer by name, so this layer adapts",
         shown_by="rem, not wrapped",
     ),
     Comparison(title="rem, not wrapped", method="rem", repository="pilsHan/rem", theirs=rem, network=vit),
@@ -285,7 +285,7 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(title="tda", method="tda", repository="kdiAAA/TDA", theirs=tda, network=as_clip),
     Comparison(
         title="bca", method="bca", repository="walawalagoose/TTABC", theirs=bca, network=as_clip, as_theirs=torch.exp,
-        reason="an image enters the embedding that is nearest to it; theirs takes that of the predicted class",
+        reason="an image enters the nearest embedding; theirs takes the embedding of the predicted class",
         shown_by="bca, nearest embedding",
     ),
     Comparison(
@@ -329,7 +329,7 @@ COMPARISONS: Sequence[Comparison] = (
     ),
     Comparison(
         title="oga", method="oga", repository="cfuchs2023/OGA", theirs=oga, network=as_clip, as_theirs=_SHARES,
-        reason="the cache of theirs is in float16", shown_by="oga, cache in float32",
+        reason="their cache is in float16", shown_by="oga, cache in float32",
     ),
     Comparison(
         title="oga, cache in float32", method="oga", repository="cfuchs2023/OGA", theirs=oga_in_float32,
@@ -342,7 +342,7 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(
         title="ecalp", method="ecalp", repository="Yushu-Li/ECALP", theirs=ecalp, network=as_clip, as_theirs=_SHARES,
         num_images=800, shown_by="ecalp, first of equals",
-        reason="of an image and its copy, which are equally near, it is by chance which one theirs takes as neighbour",
+        reason="of an image and its copy, which are equally near, their code takes either as neighbour, by chance",
     ),
     Comparison(
         title="ecalp, first of equals", method="ecalp", repository="Yushu-Li/ECALP", network=as_clip,
@@ -407,7 +407,7 @@ COMPARISONS: Sequence[Comparison] = (
         title="petta, not symmetric", method="petta", repository="hthieu166/petta",
         theirs=petta_with_divergence_of_each_class, changes={**_NO_SMALL_DIFFERENCE, "symmetric": False},
         within=partial(patch.object, BalancedBank, "images", images_by_class),
-        reason="the student of theirs also passes the images without a view, for nothing but its statistics",
+        reason="their student also passes the images without a view, only for its statistics",
         shown_by="petta, not symmetric, images passed",
     ),
     Comparison(
@@ -418,7 +418,7 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(
         title="roid", method="roid",
         repository=MD, theirs=ROID,
-        reason=f"{_PER_IMAGE}; ours multiplies probabilities by the prior, theirs logits",
+        reason=f"{_PER_IMAGE}; we multiply probabilities by the prior, they multiply logits",
         shown_by="roid, draws: batch",
     ),
     Comparison(
@@ -429,7 +429,7 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(
         title="cmf", method="cmf",
         repository=MD, theirs=CMF,
-        reason=f"{_PER_IMAGE}; ours multiplies probabilities by the prior, theirs logits",
+        reason=f"{_PER_IMAGE}; we multiply probabilities by the prior, they multiply logits",
         shown_by="cmf, draws: batch",
     ),
     Comparison(
@@ -447,7 +447,7 @@ COMPARISONS: Sequence[Comparison] = (
     ),
     Comparison(
         title="adacontrast", method="adacontrast", repository=MD, theirs=adacontrast,
-        reason="theirs enters the labels of a batch into its queue before the loss, and masks the keys they replace",
+        reason="their code puts the labels of a batch into its queue before the loss, and masks the keys they replace",
         shown_by="adacontrast, labels entered after the loss",
     ),
     Comparison(
@@ -471,8 +471,8 @@ COMPARISONS: Sequence[Comparison] = (
         title="rmt, part of a pass", method="rmt", repository=MD, theirs=rmt,
         changes={**_SMALL_STEPS, "num_samples_warm_up": 2600},
         reason=(
-            "theirs goes on with the source images where the warm-up ended; when it reads the warm-up from a file, as "
-            "in each later run, it begins with the first, as ours does always"
+            "their code goes on with the source images after those of the warm-up; when it reads the warm-up from a "
+            "file, as in each later run, it begins with the first, as we always do"
         ),
         shown_by="rmt, part of a pass, from a file",
     ),
@@ -484,15 +484,15 @@ COMPARISONS: Sequence[Comparison] = (
 """Every comparison; a comparison with a reason is followed by one in which the reason is removed."""
 
 NOT_COMPARED: Mapping[str, str] = {
-    "foa": "code not free, no part of this; by hand on a small ViT with random weights and the same "
-    "candidates: 0 of 2,560 predictions differ; constants read in mr-eggplant/FOA, `004b02d`",
-    "spa": "code not free, no part of this; by hand on a small ViT with random weights and the same "
-    "draws: 0 of 640 predictions differ; constants read in mr-eggplant/SPA, `b4a66ea`",
-    "zero_shot": "the model as it is",
-    "combinations": "`params` last, all, lora and adapters, `loss` gce and `reset` with another base than in the "
-    "table: no program has them; tests compare the parts with second implementations",
-    "fp16": "no program of these trains in it on a CPU; bfloat16 stands for half precision",
-    "views": "those that a loader makes in AdaContrast, MEMO, TTAug, ZERO and TPT are ours on both sides, so their "
-    "distribution is not compared here; tests hold each transform against torchvision's or the formula",
+    "foa": "its code is not free, so nothing here uses it. By hand, on a small ViT with random weights and the same "
+    "candidates: 0 of 2,560 predictions differ (constants from mr-eggplant/FOA, `004b02d`)",
+    "spa": "its code is not free either. By hand, with the same draws: 0 of 640 predictions differ (constants from "
+    "mr-eggplant/SPA, `b4a66ea`)",
+    "zero_shot": "it is the model itself",
+    "combinations": "`params` last, all, lora and adapters, `loss` gce and `reset` with other bases than in the table: "
+    "no program has them, and tests compare the parts with second implementations",
+    "fp16": "no program trains in it on a CPU",
+    "views": "both sides use our views if a loader makes them (AdaContrast, MEMO, TTAug, ZERO, TPT); tests compare "
+    "each transform with torchvision or the formula",
 }
 """What has no comparison, methods first, and the present state of each."""

@@ -144,9 +144,9 @@ ROWS = (
     ),
     OrderRow(
         title="NOTE", repository=MD, theirs=of_toolkit, num_classes=10, images_per_class=1_000, delta=0.1,
-        reason="a slot that has its part of the images gets no more of the next class, all is drawn again until each "
-        "slot has ten images, and there are as many slots as classes also beyond 100. Without: NOTE, even shares, "
-        "where no slot is full or small.",
+        reason="a full slot gets no more images of the next class, everything is drawn again until each slot has ten "
+        "images, and there are as many slots as classes even beyond 100. Without: NOTE, even shares, with no full or "
+        "small slot.",
     ),
     OrderRow(
         title="NOTE, even shares", repository=MD, theirs=of_toolkit, num_classes=10, images_per_class=1_000, delta=1e6,

@@ -1,11 +1,10 @@
-"""The page docs/results/parity.md."""
+"""The page docs/results/parity.md, and its data in parity.csv."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean, stdev, variance
-from types import MappingProxyType
 
-from bench.parity.clones import check_out
 from bench.parity.comparison import (
     FIRST_BATCHES,
     MOST_DIFFERING_SHARE,
@@ -14,54 +13,127 @@ from bench.parity.comparison import (
     Comparison,
 )
 from bench.parity.comparisons import NOT_COMPARED, WITHOUT_CLONE
+from bench.result_pages import Row, command, filled, table
 
-_HEAD = """# Parity
+COLUMNS = (
+    "comparison", "repository", "commit", "hyperparameters", "images", "differing_predictions",
+    "logits_first_batches", "logits_all", "our_error_percent", "their_error_percent", "result", "reason",
+    "equal_without_it",
+)  # fmt: skip
+_HEADINGS = ("comparison", "images", "differ", "our error, %", "their error, %", "result")
+_COMMANDS = """python -m bench.parity tent --clone tent --cifar CIFAR
+python -m bench.parity 'cotta, draws: batch' --clone test-time-adaptation --cifar CIFAR --images 800"""
+_REASONS = """- **Random draws.** We draw for each image of a view, the authors once per batch: `cotta`, `rotta`,
+`petta`,
+  `roid`, `cmf`, `rmt`. With `draws: batch` they agree.
+- **Rounding.** Adam, AdamW or large first steps enlarge it: `tent` and `eata` in bfloat16, `shot_im`, `sotta`, `tpt`,
+  `tps`, `onzeta`, `rmt`. With smaller steps, or on images that are less sure, they agree.
+- **Our choice.** `bca` adds an image to the nearest embedding, `oga` caches in float32, `roid` and `cmf` multiply
+  probabilities by the prior instead of logits, `rotta` and `petta` draw noise in the order of arrival,
+  `petta` takes the divergence by class, and `adacontrast` enters labels after the loss.
+- **Quirks that we do not copy.** `rem` adapts a norm layer that it means to leave out, `ecalp` chooses by chance among
+  equal neighbours, `petta` without `symmetric` passes images only for statistics, and `rmt` goes on with the source
+  images after the warm-up."""
+_SEEDS = """If one side draws per image and the other per batch, single predictions cannot agree, but the mean errors
+should. `python -m bench.parity NAME --images M --seeds N` compares them (± is the standard deviation over seeds):"""
+_ORDERS = """`python -m bench.parity.orders --authors CLONES` compares the Dirichlet order with the samplers of RoTTA
+and
+NOTE, on labels alone and for three domains in turn. Both sides get the same random numbers. The toolkit's loader for
+NOTE repeats one order for all domains; RoTTA and we draw one for each."""
 
-This page compares our methods with the code of their authors, on the same network, pixels, order, hyperparameters and
-random draws. A row is repeated by one command:
 
-<!-- not run by the tests: it needs a clone of the authors' repository and CIFAR-10 -->
-```sh
-python -m bench.parity tent --clone tent --cifar CIFAR
-python -m bench.parity 'cotta, draws: batch' --clone test-time-adaptation --cifar CIFAR --images 800
-```
+def document(
+    comparisons: Sequence[Comparison],
+    rows: Sequence[Row],
+    *,
+    scene: str,
+    over_seeds: Sequence[str] = (),
+    orders: str = "",
+) -> str:
+    """Return the page: the *rows* of the data, and a sentence about the *scene*.
 
-A name is a method or the title of a row; `--clone` is a clone of the row's repository, at the commit [below](#code).
-Nothing is fetched: without the clone, the command prints how to get it. `CIFAR` is a folder with `test.tar.gz` and
-`train.tar.gz`, whose members are `<split>/<class>/<name>.jpg`, and with `resnet.py` and `resnet20-12fca82f.th` of
-akamaster/pytorch_resnet_cifar10. The whole page is made by
-`python -m bench.parity --authors CLONES --cifar CIFAR --output docs/results/parity.md`, which needs every clone, and hours.
+    *over_seeds* are lines about errors over seeds, and *orders* is the table of samplers.
+    """
+    done = {row["comparison"] for row in rows}
+    left_out = [f"`{each.title}` ({each.repository})" for each in comparisons if each.title not in done]
+    results = Counter(row["result"] for row in rows)
+    shown = [
+        (row["comparison"], f"{int(row['images']):,}", row["differing_predictions"], row["our_error_percent"],
+         row["their_error_percent"], row["result"].removesuffix(", explained"))
+        for row in rows
+    ]  # fmt: skip
+    without = [f"- left out, since there was no clone: {', '.join(left_out)}"] if left_out else []
+    return filled(f"""# Parity with the authors' code
 
-{scene}
+**Our methods predict what their authors' code predicts.** {results["equal"]} of {len(rows)} comparisons agree on the
+same network, pixels, order, hyperparameters and random draws. The other {len(rows) - results["equal"]} differ for
+reasons [below](#why-some-differ), and agree without them.
 
-Both sides have the hyperparameters of the preset `cifar`, with the changes that the table names, and start from the
-same seed. The authors' code runs unchanged, with five exceptions: the modules from which it reads data and builds
-models are replaced by stand-ins, RoTTA's torchvision arguments have their current names, UniEnt's Gaussians start from
-our draw, SoTTA's memory draws our numbers, and code that asks for CUDA by name gets the CPU.
-mariodoebler/test-time-adaptation replaces repositories that
-cannot be imported or have no settings for CIFAR. Where a loader makes the views there (AdaContrast, MEMO, TTAug), both
-sides use our views. REM and IMSE need
-a ViT: both sides have a small one with random weights, whose error means nothing. Methods for a CLIP use the ResNet-20
-as the image tower, and the rows of its last layer as text features, which pass a layer norm for BATCLIP; rows with the
-name of a CLIP have that ViT as the image tower. Both sides compute in float32.
+Look up your method in the table. You need the rest only if its row differs, or to check it yourself.
 
-*Equal*: in the first {first} batches no logit differs by more than {bound:g} of the largest, some thousand times the
-rounding of float32, and over the stream at most {share:.1%} of the predictions differ, since updates enlarge rounding.
-Each difference must have a reason, and the comparison without that reason must be equal; otherwise the command exits
-with status 1.
+## Check a method yourself
 
-{columns}
-"""
-_SEEDS = """Where each image of a view has its own draws in ours, and a whole batch has one in theirs, single
-predictions cannot agree; the errors over seeds should. By `python -m bench.parity NAME --images M --seeds N`; ± is the
-standard deviation over seeds. Three rows with such draws have no line. `cmf` with its preset steps as `roid` does,
-whose line is here. `petta` differs by class as well, so its errors would show two reasons at once. `rmt` warms up
-before each seed: five seeds would take about ten minutes of a core, by the times of its method, and were not run."""
-_ORDERS = """The Dirichlet order and the samplers that papers used, on labels alone, for three domains in turn. Both
-sides get the same numbers where they draw: the shares of each class, and the order of the classes in a slot. By
-`python -m bench.parity.orders --authors CLONES`, which needs no data. NOTE's sampler is that of
-mariodoebler/test-time-adaptation, whose loader sets its seed anew for each domain, so that all domains have one order;
-RoTTA's and ours draw for each."""
+{command(_COMMANDS, needs="a clone of the authors' repository and CIFAR-10")}
+
+Name a method or a row. `--clone` is a clone of the authors' repository; without it, the command prints how to get it.
+`CIFAR` is a folder with `train.tar.gz` and `test.tar.gz` (`<split>/<class>/<name>.jpg`), and with `resnet.py` and
+`resnet20-12fca82f.th` from akamaster/pytorch_resnet_cifar10. The exit status is 1 if something differs without a
+reason.
+
+## Comparisons
+
+{table(_HEADINGS, shown)}
+
+*Differ* counts predictions. *Equal* means: in the first {FIRST_BATCHES} batches no logit differs by more than
+{MOST_RELATIVE_DIFFERENCE:g} of the largest, and at most {100 * MOST_DIFFERING_SHARE:g} % of all predictions differ,
+since
+updates enlarge rounding. [`parity.csv`](parity.csv) has the repository and commit of each row, changed hyperparameters,
+differences of logits, and the reason.
+
+## Why some differ
+
+{_REASONS}
+
+## Setup and limits
+
+{scene} Both sides use preset `cifar`, the same seed and float32, unless a row says bfloat16. The authors' code runs
+unchanged except for
+stand-ins for data and models, renamed torchvision arguments, the CPU instead of CUDA, and our random numbers in UniEnt
+and SoTTA. mariodoebler/test-time-adaptation stands in for repositories that cannot be imported or have no settings for
+CIFAR. REM, IMSE and rows with CLIP in their name use a small ViT with random weights, so their errors mean nothing.
+Other
+methods for CLIP use the ResNet-20 as image tower and its last layer as text features.
+
+Not compared:
+
+{chr(10).join([*(f"- `{name}`: {why}." for name, why in NOT_COMPARED.items()), *without])}
+
+{_section("Errors over seeds", _SEEDS, chr(10).join(over_seeds))}
+
+{_section("Orders of streams", _ORDERS, orders)}
+""")
+
+
+def _section(title: str, text: str, found: str) -> str:
+    return f"## {title}\n\n{text}\n\n{found}" if found else ""
+
+
+def data_rows(
+    comparisons: Sequence[Comparison], found: Mapping[str, Agreement], *, commits: Mapping[str, str]
+) -> Iterator[Sequence[object]]:
+    """Yield the row of each of *comparisons* that was *found*, by title; *commits* are by repository."""
+    for each in comparisons:
+        if each.title in found:
+            agreement = found[each.title]
+            note = f" ({WITHOUT_CLONE[each.repository]})" if each.repository in WITHOUT_CLONE else ""
+            yield (
+                each.title, each.repository, f"{commits[each.repository]}{note}", _changes(each, agreement),
+                agreement.num_images, agreement.num_differing, f"{agreement.first_logit_difference:.0e}",
+                f"{agreement.logit_difference:.0e}", f"{100 * agreement.our_error:.2f}",
+                f"{100 * agreement.their_error:.2f}", _result(each, agreement), each.reason, each.shown_by,
+            )  # fmt: skip
+
+
 _COLUMNS = (
     "comparison",
     "code",
@@ -76,44 +148,8 @@ _COLUMNS = (
 )
 
 
-def document(
-    comparisons: Sequence[Comparison],
-    found: Mapping[str, Agreement],
-    *,
-    commits: Mapping[str, str],
-    scene: str,
-    over_seeds: Mapping[str, Sequence[Agreement]] = MappingProxyType({}),
-    orders: str = "",
-) -> str:
-    """Return the page: *found* and *over_seeds* by title, *commits* by repository, and a sentence about the *scene*.
-
-    *orders* is the table of samplers.
-    """
-    done = [each for each in comparisons if each.title in found]
-    left_out = [f"`{each.title}` ({each.repository})" for each in comparisons if each.title not in found]
-    head = _HEAD.format(
-        scene=scene,
-        first=FIRST_BATCHES,
-        bound=MOST_RELATIVE_DIFFERENCE,
-        share=MOST_DIFFERING_SHARE,
-        columns=headings(),
-    )
-    rows = "\n".join(row(each, found[each.title]) for each in done)
-    reasons = [reason_of(each) for each in done if each.reason]
-    seeds = [describe_seeds(title, agreements) for title, agreements in over_seeds.items()]
-    code = [
-        f"- {repository}: `{check_out(repository, commit)}`"
-        + (f"; the rows above were made with {WITHOUT_CLONE[repository]}" if repository in WITHOUT_CLONE else "")
-        for repository, commit in sorted(commits.items())
-    ]
-    code += [f"- not compared: `{method}`, {why}" for method, why in NOT_COMPARED.items()]
-    code += [f"- left out, since there was no clone: {', '.join(left_out)}"] if left_out else []
-    sections = [head + rows, "", "## Reasons", "", *reasons, *_seeds_section(seeds), *orders_section(orders)]
-    return "\n".join([*sections, "", "## Code", "", *code, ""])
-
-
 def headings() -> str:
-    """Return the head of the table."""
+    """Return the head of the table that the command prints."""
     return _cells(_COLUMNS) + "\n" + _cells(["---"] * len(_COLUMNS))
 
 
@@ -133,38 +169,39 @@ def describe_seeds(title: str, agreements: Sequence[Agreement]) -> str:
     )
 
 
-def _seeds_section(lines: Sequence[str]) -> list[str]:
-    return ["", "## Over seeds", "", _SEEDS, "", *lines] if lines else []
-
-
-def orders_section(orders: str) -> list[str]:
-    """Return the lines about the table *orders* of samplers; none without one."""
-    return ["", "## Orders", "", _ORDERS, "", orders] if orders else []
-
-
 def row(comparison: Comparison, found: Agreement) -> str:
-    """Return the row of *comparison*."""
-    changes = [
-        f"`{name}` {' and '.join(value) if isinstance(value, tuple) else value}"
-        for name, value in comparison.changes.items()
-    ]
-    outputs = [f"{comparison.num_outputs:,} outputs"] if comparison.num_outputs else []
-    resets = [f"{found.num_resets} resets"] if found.num_resets else []
-    is_explained = "differs, explained" if comparison.reason else "**differs**"
+    """Return the row of *comparison* in the table that the command prints."""
     return _cells(
         [
             comparison.title,
             comparison.repository,
-            ", ".join(changes + outputs + resets),
+            _changes(comparison, found),
             f"{found.num_images:,}",
             f"{found.num_differing}",
             f"{found.first_logit_difference:.0e}",
             f"{found.logit_difference:.0e}",
             f"{100 * found.our_error:.2f}",
             f"{100 * found.their_error:.2f}",
-            "equal" if found.is_equal else is_explained,
+            _result(comparison, found),
         ]
     )
+
+
+def _changes(comparison: Comparison, found: Agreement) -> str:
+    """Return the hyperparameters that are not the preset's, and the resets."""
+    changes = [
+        f"`{name}` {' and '.join(value) if isinstance(value, tuple) else value}"
+        for name, value in comparison.changes.items()
+    ]
+    outputs = [f"{comparison.num_outputs:,} outputs"] if comparison.num_outputs else []
+    resets = [f"{found.num_resets} resets"] if found.num_resets else []
+    return ", ".join(changes + outputs + resets)
+
+
+def _result(comparison: Comparison, found: Agreement) -> str:
+    if found.is_equal:
+        return "equal"
+    return "differs, explained" if comparison.reason else "**differs**"
 
 
 def _cells(texts: Sequence[str]) -> str:
