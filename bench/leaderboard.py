@@ -120,7 +120,7 @@ error of a ResNet-20 from {_error(source)} to {_error(norm)} %. Gradient steps a
 {min(times):.1f} to {max(times):.1f} times the cost of `norm`. {listed(worse)} stay above `norm`.
 So compare a method with `norm`, not only with `source`.
 
-`lame` does harm here ({_error(rows["lame"])} %): it expects neighbouring images to share a class, and these come in
+`lame` makes things worse ({_error(rows["lame"])} %): it expects neighbouring images to share a class, and these come in
 random order."""
 
 
@@ -293,15 +293,14 @@ def page(board: Board, rows: Sequence[Row], version: str = torch.__version__) ->
 
 {table(_HEADINGS, map(_cells, shown))}
 
-The other methods, their calibration (ECE), the spread over seeds, and passes per image:
-[`{board.page}.csv`]({board.page}.csv).
+[`{board.page}.csv`]({board.page}.csv) has all methods, with calibration (ECE), the spread over seeds and passes per
+image.
 
 ## Measure it again
 
 {command(f"python -m bench.leaderboard FOLDER {board.name}", needs="CIFAR-10 and a published network")}
 
-`FOLDER` needs CIFAR-10 and the ResNet-20; the docstring of `bench/leaderboard.py` lists the files. After an
-interruption, type the same command: finished evaluations are not repeated.
+The docstring of `bench/leaderboard.py` lists the files of `FOLDER`. Finished evaluations are not repeated.
 
 ## Setup and limits
 
@@ -313,7 +312,7 @@ each cell. Methods that draw random numbers ran with three seeds. Measured with 
   expect more from methods that learn slowly.
 - {listed(_OF_FEW_IMAGES)} are slow and ran on the first {_FEW} images of each cell: do not compare their errors with
   the others.
-- Milliseconds are of one shared CPU core. The numbers of passes in the CSV hold on any machine.
+- Times were measured on one shared CPU core. The numbers of passes hold on any machine.
 - `rmt` warms up on {_SHORTENED["rmt"]["num_samples_warm_up"]:,} source images instead of 50,000.
 """)
 

@@ -173,8 +173,7 @@ better than `norm`. {listed(on_some["source", "alike"])} cannot be told apart fr
 
 {command("python -m bench.photographs FOLDER", needs="photographs of ImageNet and published weights")}
 
-`FOLDER` needs the photographs and the weights; the docstring of `bench/photographs.py` lists the files. Type the same
-command again after an interruption.
+The docstring of `bench/photographs.py` lists the files of `FOLDER`. Finished evaluations are not repeated.
 
 ## Setup and limits
 

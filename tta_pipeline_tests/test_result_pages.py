@@ -54,6 +54,18 @@ def test_data_and_pictures_of_a_page_are_there(page: Path):
     assert all((IMAGES / name).exists() for name in re.findall(r"\]\(\.\./images/([\w/-]+\.png)\)", text))
 
 
+def test_each_figure_of_a_finding_is_on_its_page():
+    """The summary says nothing that a page does not show."""
+    findings = re.findall(
+        r"^\| \d+ \| (.+) \| .+ \| \[.+\]\(([\w-]+)\.md\) \|$", (RESULTS / "index.md").read_text(), re.MULTILINE
+    )
+
+    assert 9 == len(findings), "a tenth is of digits, whose page is elsewhere"
+    for finding, name in findings:
+        page = (RESULTS / f"{name}.md").read_text()
+        assert all(figure in page for figure in re.findall(r"(?<![\w-])\d[\d.,]*\d|\d+(?= %)", finding)), finding
+
+
 def test_text_is_filled_and_the_rest_stays():
     """Lines of tables, headings and blocks stay as they are, and a percentage is not torn apart."""
     long = "word " * 30
