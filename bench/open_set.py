@@ -159,7 +159,7 @@ with an AUROC of {made[0]} to {made[-1]}; the other adapting methods reach {usua
 
 {table(("method", "error, closed", "error, open", "change, points", "AUROC", "FPR95"), shown)}
 
-*Closed* is the stream without unknown images; both errors are of the same known images.
+*Closed* is the stream without unknown images; both errors count the same known images.
 [Metrics](../reference/metrics.md#known-or-unknown) defines the columns. AUPR and H-score are in
 [`{PAGE}.csv`]({PAGE}.csv).
 

@@ -155,15 +155,18 @@ def page(rows: Sequence[Row], version: str = torch.__version__) -> str:
     return filled(f"""# Photographs of ImageNet
 
 **Blending batch-norm statistics beats replacing them.** On 500 photographs under 15 corruptions, `{best["method"]}`
-lowers the error of an EfficientNet-Lite1 from {source["error_percent"]} to {best["error_percent"]} %, below every other
-method by more than chance. `norm`, which replaces the statistics, reaches {norm["error_percent"]} %. The gradient steps
-of `tent` add nothing to `norm` that these images can show.
+lowers the error of an EfficientNet-Lite1 from {source["error_percent"]} to {best["error_percent"]} %, below the other
+methods by more than chance. `norm`, which replaces the statistics, reaches {norm["error_percent"]} %. The gradient
+steps
+of `tent` add nothing to `norm` that these images can show. Do not generalise: on [CIFAR-10](cifar.md), with larger
+batches, `norm` is better than `bn_alpha`.
 
 ![Error over milliseconds per image](../images/photograph-leaderboard.png)
 
 {table(_HEADINGS, shown)}
 
-{len(some)} methods ran on three of the corruptions, gaussian_noise, defocus_blur and fog. By more than chance,
+Bold differences are more than chance. {len(some)} methods ran on three of the corruptions, gaussian_noise,
+defocus_blur and fog. By more than chance,
 {len(on_some["source", "better"])} of them are better than `source`, but only {listed(on_some["norm", "better"])} is
 better than `norm`. {listed(on_some["source", "alike"])} cannot be told apart from `source`, and
 {listed(on_some["source", "worse"])} is worse. [`photographs.csv`](photographs.csv) has all figures, and severities 1 to
@@ -215,7 +218,7 @@ def _at_all_severities(wrong: Mapping[str, Wrong], name: str) -> Wrong:
 
 
 def read_costs(locations: Locations, benchmark: str) -> Mapping[str, Sequence[float]]:
-    """Return ECE, forwards and backwards an image, and milliseconds an image, of each experiment at severity 5."""
+    """Return ECE, forwards, backwards and milliseconds per image of each experiment at severity 5."""
     with open_metrics(locations.metrics) as connection:
         return {name: rest for name, *rest in query(connection, COSTS, [benchmark]).rows}
 
