@@ -23,9 +23,8 @@ DESCRIPTION = """The Dirichlet order of streams and shards, compared with the sa
 
   python -m bench.parity.orders --authors CLONES
 
-prints the table of docs/results/parity.md from a folder with clones of the repositories. The exit status is 1 if
-labels differ
-without a reason, and 2 if nothing can be compared.
+prints the table of docs/results/parity.md from a folder with clones of the repositories. The exit status is 1 if labels
+differ without a reason, and 2 if nothing can be compared.
 """
 ROTTA = "BIT-DA/RoTTA"
 DOMAINS = ("gaussian_noise|5", "fog|5", "fog|1")
