@@ -13,6 +13,7 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
+import tta_pipeline as tta
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.evaluation.one_pass import run_pass
@@ -366,12 +367,12 @@ def test_the_class_of_a_method_is_not_its_entry():
         build("tta_pipeline_tests.methods.own_method:LastClass", batch_norm_model(), num_classes=NUM_CLASSES)
 
 
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "guides" / "_composing.md"
+GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 
 
 def test_the_documented_method_of_ones_own_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The last Python example in the documentation is a method that adapts and is put back by a reset."""
-    example = DOCUMENTATION.read_text().split("```python\n")[-1].split("```")[0]
+    """The guide's method with state adapts and is put back by a reset."""
+    example = (GUIDES / "own-method.md").read_text().split("```python\n")[-1].split("```")[0]
     (tmp_path / "my_methods.py").write_text(example)
     monkeypatch.syspath_prepend(str(tmp_path))
     adapted = build("my_methods:PRIOR", batch_norm_model(), num_classes=NUM_CLASSES, weight=0.5)
@@ -383,10 +384,12 @@ def test_the_documented_method_of_ones_own_works(tmp_path: Path, monkeypatch: py
 
 
 def test_the_documented_loop_adapts_and_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The first Python example runs as printed, and its last line leaves a method that predicts as a fresh one."""
-    example = DOCUMENTATION.read_text().split("```python\n")[1].split("```")[0]
+    """The guide's loop runs as printed, and its last line leaves a method that predicts as a fresh one."""
+    blocks = (GUIDES / "python.md").read_text().split("```python\n")
+    (example,) = (block.split("```")[0] for block in blocks if "state_dict" in block)
     monkeypatch.chdir(tmp_path)
-    names = {"model": batch_norm_model(), "stream": stream()}
+    cell = SimpleNamespace(batches=lambda **_: [(images, None) for images in stream()])
+    names = {"model": batch_norm_model(), "cell": cell, "tta": tta}
     exec(example.replace("num_classes=10", f"num_classes={NUM_CLASSES}"), names)
     fresh = build("tent", batch_norm_model(), num_classes=NUM_CLASSES, preset="cifar")
 
