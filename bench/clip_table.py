@@ -184,7 +184,7 @@ of its paper. Comment out what you do not want: `tpt` and `ctpt` take most of th
 of shift sets", next to the figures of TTABC (arXiv:2606.14299) where they apply; errors are 1 minus the printed
 accuracies.
 
-- Your own set joins a group by the field `group` of its [shift set](../guides/datasets.md#a-set-of-your-own).
+- Your own set joins a group by the field `group` of its [shift set](../guides/datasets.md#your-own-dataset).
 - TTABC measures SAR and DeYO after the update: set `predict_after_update: true` in the
   [protocol](../reference/protocols.md).
 - `onzeta` needs `stream_size`, the length of the stream; the file has 50,000. Lower it for a short set.

@@ -26,7 +26,7 @@ from tta_pipeline.models.model_kind import kind_of
 
 ROOT = Path(__file__).parents[1]
 HOW_TO_PAGES = sorted(
-    str(path.relative_to(ROOT)) for name in ("guides", "how-to") for path in (ROOT / "docs" / name).glob("*.md")
+    str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "guides").glob("*.md")
 )
 GUIDES = {
     path: (ROOT / path).read_text()

@@ -6,7 +6,8 @@ from pathlib import Path
 from tta_pipeline.cli import main
 from tta_pipeline_tests.conftest import Project
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+README, QUICKSTART = (ROOT / "README.md").read_text(), (ROOT / "docs" / "quickstart.md").read_text()
 
 
 def test_every_verb_of_the_page_exists():
@@ -17,9 +18,9 @@ def test_every_verb_of_the_page_exists():
     assert set(named) <= set(main.commands)
 
 
-def test_the_question_of_the_first_screen_is_answered(sweep: Project):
-    """The SQL on the first screen runs and names a corruption."""
-    (sql,) = re.findall(r'query "\n(.*?)"\n', README, re.DOTALL)
+def test_the_question_of_the_quickstart_is_answered(sweep: Project):
+    """The SQL of the quickstart runs and names a corruption."""
+    (sql,) = re.findall(r'query "\n(.*?)"\n', QUICKSTART, re.DOTALL)
 
     finished = sweep.run("tta-pipeline", "query", sql)
 

@@ -1,4 +1,4 @@
-"""In a Dagster project of somebody else, on a stock instance: the project of docs/how-to/dagster.md, as it stands."""
+"""In a Dagster project of somebody else, on a stock instance: the project of docs/guides/dagster.md, as it stands."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from tta_pipeline.domain.locations import EMBEDDED_BENCHMARKS
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, launcher, new_project
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "how-to" / "dagster.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "dagster.md").read_text()
 FILES = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
 PYPROJECT = """
 [project]

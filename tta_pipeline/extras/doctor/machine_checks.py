@@ -96,7 +96,7 @@ def check_file_locks(locations: Locations) -> Iterator[Finding]:
             f"{kind}: a network file system; locks work"
             + (f" on this machine only, by its mount option {local}" if local else ", on this machine at least"),
             "keep runs that write into one data root on one machine" if local else
-            "copy cells that are read often to a local disk: docs/how-to/machines.md, node-local disk",
+            "copy cells that are read often to a local disk: docs/guides/clusters.md",
         )  # fmt: skip
     else:
         yield ok(subject, f"{kind}: local, and locks work")

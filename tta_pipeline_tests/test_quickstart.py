@@ -1,4 +1,4 @@
-"""The page of five minutes with photographs is typed as it stands, except its download and the published weights."""
+"""The quickstart is typed as it stands, except its download and the published weights."""
 
 import os
 import re
@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline_tests.conftest import launcher, write_tree
+from tta_pipeline_tests.test_printed_commands import split_commands
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "photographs.md").read_text()
+PAGE = (ROOT / "docs" / "quickstart.md").read_text()
 MODEL = re.compile(r"  resnet18: \{.*\}\n")
 UNTRAINED = (
     '  resnet18: {kind: python, factory: "torchvision.models:resnet18", weights: none, classes: imagenet, '
@@ -37,13 +38,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_command_of_the_page_works(folder: Path):
     """In the order of the page; without a project or DAGSTER_HOME, everything stays in the folder."""
     blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-    typed = [line.partition("#")[0] for block in blocks for line in block.splitlines() if line.startswith("tta-")]
+    typed = [each for block in blocks for each in split_commands(block) if each.startswith("tta-")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TTA_", "DAGSTER_"))}
 
     answers = [launcher().run(shlex.split(each), environment, timeout_s=600, folder=folder) for each in typed]
 
-    assert ["doctor", "run", "leaderboard", "compare"] == [each.split()[1] for each in typed]
-    assert [0] * 4 == [each.returncode for each in answers], [each.stderr[-2000:] for each in answers]
+    assert ["doctor", "run", "leaderboard", "compare", "query"] == [each.split()[1] for each in typed]
+    assert [0] * 5 == [each.returncode for each in answers], [each.stderr[-2000:] for each in answers]
     assert "6 cells" in answers[0].stdout
     assert "untrained" in answers[2].stdout
     assert {"data", "imagenette2-160"} == {path.name for path in folder.iterdir()}
