@@ -25,9 +25,7 @@ from tta_pipeline.methods import build
 from tta_pipeline.models.model_kind import kind_of
 
 ROOT = Path(__file__).parents[1]
-HOW_TO_PAGES = sorted(
-    str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "guides").glob("*.md")
-)
+HOW_TO_PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "guides").glob("*.md"))
 GUIDES = {
     path: (ROOT / path).read_text()
     for path in (

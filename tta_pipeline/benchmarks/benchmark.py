@@ -92,7 +92,7 @@ class Benchmark(ConfigModel):
         known = shift_set.names if info.field_name == "corruptions" else shift_set.cell_severities
         if unknown := [each for each in found if each not in known]:
             choices = name_choices(unknown, known, listed_in=f"the shift set {shift_set.name}")
-            raise ValueError(f"found {', '.join(map(str, unknown))}; expected some of {choices}")
+            raise ValueError(f"found {', '.join(map(str, unknown))}; expected any of {choices}")
         if len(set(found)) != len(found) or not found:
             raise ValueError(f"found {list(found)}; expected at least one, each once")
         return found
@@ -216,7 +216,8 @@ class Benchmark(ConfigModel):
         if self.shift_set.held_out:
             return (
                 f"{self.name} reports all shifts that {self.shift_set.name} holds out, "
-                f"{', '.join(self.shift_set.held_out)}; expected some unreported ones: leave them out of corruptions"
+                f"{', '.join(self.shift_set.held_out)}; expected held-out corruptions that are not reported: leave "
+                "some out of corruptions"
             )
         return (
             f"the shift set {self.shift_set.name} of {self.name} holds out no shifts to choose on; expected some in "

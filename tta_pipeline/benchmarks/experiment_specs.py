@@ -80,7 +80,9 @@ class Experiment(ConfigModel):
         if not isinstance(given, dict):
             return {**value, "method": base}  # pydantic refuses these hyperparameters
         if twice := sorted(pieces.keys() & given):
-            raise ValueError(f"found {', '.join(twice)} in method and in hyperparameters; expected each once")
+            raise ValueError(
+                f"found {', '.join(twice)} in method and in hyperparameters; expected each field in one of them"
+            )
         return {**value, "method": base, "hyperparameters": {**pieces, **given}}
 
     @model_validator(mode="after")
@@ -100,7 +102,7 @@ class Experiment(ConfigModel):
                 f"found batch_size {self.batch_size} with a window of {self.protocol.window}; expected batch_size 1"
             )
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
-            raise ValueError(f"found seeds {list(self.seeds)}; expected each once")
+            raise ValueError(f"found seeds {list(self.seeds)}; expected each seed once")
         try:
             if self.precision == "fp16" and self.configured_hyperparameters().takes_gradients:
                 raise ValueError(
@@ -132,7 +134,7 @@ class Experiment(ConfigModel):
             yield f"{field}.model is {self.model!r}; expected one of {choices}"
         unknown = set(self.severities or ()) - set(file.severities)
         if (unknown and not file.is_evaluated_whole) or self.severities == ():
-            yield f"{field}.severities is {list(self.severities or ())}; expected some of {list(file.severities)}"
+            yield f"{field}.severities is {list(self.severities or ())}; expected any of {list(file.severities)}"
         yield from self.protocol.problems(f"{field}.protocol", file)
         if self.entry.source_data == "required" and not file.source.has_clean:
             other = self.entry.without_source_data

@@ -179,7 +179,9 @@ def load_benchmark(path: Path) -> Benchmark:
     with _named(path):
         found = [part.validate() for part in _split_sets(path, read_document(path))]
         if len(found) > 1:
-            raise BenchmarkFileError(f"{path} has {len(found)} sets; expected one: write the others into another file")
+            raise BenchmarkFileError(
+                f"{path} has {len(found)} datasets; expected one dataset: write the others into another file"
+            )
     return found[0]
 
 
@@ -303,7 +305,8 @@ class _Part:
                 found = self.validate(experiments={name: experiment}).experiments
                 for twice in found.keys() & right.keys():
                     raise BenchmarkFileError(  # noqa: TRY301
-                        f"{self.path}: experiments.{name} makes another {twice}; expected each once"
+                        f"{self.path}: experiments.{name} expands to {twice}, which already exists; expected new "
+                        "names: rename one"
                     )
                 self.validate(experiments=right | found)
             except BenchmarkFileError as error:
@@ -336,9 +339,11 @@ def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
             raise BenchmarkFileError(f"{path}: sets has {short_repr(name)}; expected letters, digits and single _")
         if odd := sorted(set(section) - _SET_FIELDS):
             choices = name_choices(odd, sorted(_SET_FIELDS), listed_in=Benchmark.listed_in)
-            raise BenchmarkFileError(f"{path}: sets.{name} has {', '.join(odd)}; expected some of {choices}")
+            raise BenchmarkFileError(f"{path}: sets.{name} has {', '.join(odd)}; expected any of {choices}")
         if twice := sorted({"source", "shift_set", "custom"} & set(shared)):
-            raise BenchmarkFileError(f"{path}: found {', '.join(twice)} beside sets; expected it in each of the sets")
+            raise BenchmarkFileError(
+                f"{path}: found {', '.join(twice)} next to sets; expected this field in each of the sets"
+            )
         of_a_set = section if "custom" in section else {**section, "shift_set": name}
         yield _Part(path=path, file=path.stem, name=name, content={**shared, **of_a_set}, origins=origins)
 

@@ -82,7 +82,7 @@ class Matrix(ConfigModel):
         unknown = sorted(set(value) - set(known)) if isinstance(value, dict) else []
         if unknown:
             choices = name_choices(unknown, known, listed_in=cls.listed_in)
-            raise ValueError(f"unknown field {', '.join(map(str, unknown))}; expected some of {choices}")
+            raise ValueError(f"unknown field {', '.join(map(str, unknown))}; expected any of {choices}")
         return value
 
     @model_validator(mode="after")
@@ -149,7 +149,8 @@ def expand_matrices(content: Mapping[str, object]) -> tuple[Mapping[str, object]
         for each in matrix.combinations:
             if each.name in origins:
                 raise ValueError(
-                    f"found the experiment {each.name} in {origins[each.name]} and in {origin}; expected it once: "
+                    f"found the experiment {each.name} in {origins[each.name]} and in {origin}; expected each name "
+                    "once: "
                     f"exclude it, or name a variant of the method, as {{{each.method}: {{}}, name: {each.method}_2}}"
                 )
             origins[each.name] = origin

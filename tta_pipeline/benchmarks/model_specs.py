@@ -340,9 +340,9 @@ class OpenClipModel(ZeroShotModel):
     @model_validator(mode="after")
     def _one_source_of_weights(self) -> Self:
         if (self.pretrained is None) == (self.weights is None):
-            raise ValueError("found both or none of pretrained and weights; expected one of them")
+            raise ValueError("found both or neither of pretrained and weights; expected exactly one of them")
         if (self.weights is None) != (self.sha256 is None):
-            raise ValueError("found one of weights and sha256; expected both or none")
+            raise ValueError("found one of weights and sha256; expected both fields, or neither")
         return self
 
 
@@ -368,11 +368,11 @@ class TransformersModel(ZeroShotModel):
     @model_validator(mode="after")
     def _one_source_of_weights(self) -> Self:
         if (self.hf is None) == (self.folder is None):
-            raise ValueError("found both or none of hf and folder; expected one of them")
+            raise ValueError("found both or neither of hf and folder; expected exactly one of them")
         if (self.folder is None) != (self.sha256 is None):
-            raise ValueError("found one of folder and sha256; expected both or none")
+            raise ValueError("found one of folder and sha256; expected both fields, or neither")
         if self.hf is None and self.revision is not None:
-            raise ValueError("found revision without hf; expected both or none")
+            raise ValueError("found revision without hf; expected both fields, or neither")
         if self.hf is not None:
             require_commit(self.revision or "", self.hf)
         return self

@@ -58,7 +58,7 @@ class Tuning(ConfigModel):
         if not file.held_out:  # of several sets, some may have none
             return
         if unknown := sorted(set(self.severities or ()) - set(file.severities)):
-            yield f"tuning.{name}.severities has {unknown}; expected some of {list(file.severities)}"
+            yield f"tuning.{name}.severities has {unknown}; expected any of {list(file.severities)}"
         for problem in grid_problems(self.grid, experiment):
             yield f"tuning.{name}.grid: {problem}"
 

@@ -117,7 +117,8 @@ def _complete_run_id(connection: Any, beginning: str) -> str:
     if len(found) != 1:
         some = f": {abbreviate_list(found)}" if found else ""
         raise click.UsageError(
-            f"found {count_of(len(found), 'run')} whose id begins with {beginning!r}{some}; expected one: list them "
+            f"found {count_of(len(found), 'run')} whose id begins with {beginning!r}{some}; expected one run: list "
+            "them "
             'with tta-pipeline query "FROM runs"'
         )
     return str(found[0])
@@ -159,7 +160,7 @@ def _pair_cells(
     if not evaluated:
         raise click.UsageError(
             f"found {count_of(len(both), 'benchmark')} with experiments {names[0]} and {names[1]}, and in none a "
-            "stream and seed with results of both; expected one: evaluate both on the same cells"
+            "stream and seed with results of both; expected results on the same cells and seeds: evaluate both there"
         )
     if corruption and not any(corruption in each.corruptions for each in evaluated):
         names_there = ", ".join(dict.fromkeys(name for each in evaluated for name in each.corruptions))

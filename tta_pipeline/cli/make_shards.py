@@ -64,7 +64,7 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
         exit_with_error(f"BenchmarkFileError: {error}")
     if unknown := sorted(set(content) - set(names)):
         choices = name_choices(unknown, sorted(names), listed_in="`tta-pipeline shards make --help`")
-        raise click.UsageError(f"{path} has {', '.join(unknown)}; expected some of {choices}")
+        raise click.UsageError(f"{path} has {', '.join(unknown)}; expected any of {choices}")
     context.default_map = {names[name]: value for name, value in content.items()}
 
 

@@ -61,9 +61,14 @@ def publish_results(
         if each := collect_experiment(described, name, locations):
             found.append(each)
         elif names:
-            raise click.UsageError(f"{benchmark} has no results of {name}; expected some: evaluate it, or leave it out")
+            raise click.UsageError(
+                f"{benchmark} has no results of {name}; expected an evaluated experiment: evaluate it, or leave it out"
+            )
         else:
-            left_out.append(f"{name} has no results; expected some: evaluate it, or name the others by --experiment")
+            left_out.append(
+                f"{name} has no results; expected an evaluated experiment: evaluate it, or name the others by "
+                "--experiment"
+            )
         progress.advance(1)
     if not found:
         raise click.UsageError(

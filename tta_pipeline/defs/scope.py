@@ -161,7 +161,7 @@ class StreamScope(Scope[StreamKey]):
         found = _requested_keys(context, self.partitions)
         if not found:
             raise PartitionKeyError(
-                f"found a partition range without any stream; expected some of {', '.join(key.key for key in known)}"
+                f"found a partition range without any stream; expected any of {', '.join(key.key for key in known)}"
             )
         return tuple(parse_key(key, known) for key in found)
 

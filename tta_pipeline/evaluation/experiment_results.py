@@ -318,7 +318,7 @@ class ExperimentResults:
         if len(found) < expected:
             raise RecordError(
                 f"{self.benchmark.name}: {len(found)} of {expected} cells at {key.key} have a result of "
-                f"{self.experiment_name} by its present plan; expected all: evaluate it"
+                f"{self.experiment_name} by its present plan; expected a result for each cell: evaluate it"
             )
         return found
 

@@ -107,7 +107,8 @@ class PublishedExperiment:
         found = {row.setup.config for row in self.rows}
         if len(found) != 1:
             raise RecordError(
-                f"{self.name} has results with {len(found)} settings; expected one: run it again, which evaluates what "
+                f"{self.name} has results with {len(found)} settings; expected one setting: run it again, which "
+                "evaluates what "
                 "is out of date"
             )
         settings: JsonObject = json.loads(found.pop())

@@ -32,7 +32,9 @@ class ZeroShotKind(ModelKind[ZeroShotT]):
         given = self.section.class_names
         names = read_classes(given) if isinstance(given, Path) else given
         if names is None:
-            raise EvaluationError("class_names is missing; expected the names of the classes in texts")
+            raise EvaluationError(
+                "class_names is missing; expected one name per class, for the texts of the zero-shot model"
+            )
         return self.load(ModelContext(name="a description", classes=names))
 
 

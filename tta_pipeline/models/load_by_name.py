@@ -135,7 +135,8 @@ def _load_named(
         return architecture.make_model(architecture.name, loaded)
     if len(given) < 2:
         raise EvaluationError(
-            "mean or std is missing; expected both with weights of your own, with the values of the model's training"
+            "mean or std is missing; expected both fields with weights of your own, with the values of the model's "
+            "training"
         )
     assert num_classes is not None
     if isinstance(weights, str | Path):

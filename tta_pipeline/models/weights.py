@@ -135,7 +135,8 @@ def _select_state(content: object, path: Path, key: str | None) -> dict[str, tor
         raise EvaluationError(f"{path} has no state dict {key!r}; expected one of {', '.join(found) or 'none'}")
     if len(found) > 1 and key is None:
         raise EvaluationError(
-            f"{path} has {len(found)} state dicts, {', '.join(found)}; expected one: name it in the field `state`, or "
+            f"{path} has {len(found)} state dicts, {', '.join(found)}; expected one state dict: name it in the field "
+            "`state`, or "
             "give the state dict itself in Python"
         )
     if not found and (unread := _find_unread(content)):

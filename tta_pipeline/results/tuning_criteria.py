@@ -112,7 +112,8 @@ def require_best_trial(trials: Sequence[Trial], criterion: CriterionName) -> Tri
     best = best_trial(trials, criterion)
     if best is None:
         raise RecordError(
-            f"no trial has a score by {criterion}, since a logit is not finite in each; expected one: lower the values "
+            f"every trial diverged (NaN or infinite logits), so none has a score by {criterion}; expected finite "
+            "logits: lower the values "
             "of the grid"
         )
     return best

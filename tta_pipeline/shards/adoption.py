@@ -110,7 +110,10 @@ def adopt(
     before = shards_version(shards)
     contents = read_contents(shards, progress, workers, is_foreign=True)
     if shards_version(_require_uncompressed(find_shard_files(folder, files))) != before:
-        raise ManifestError(f"{folder}: shards changed while they were read; expected no changes: adopt them later")
+        raise ManifestError(
+            f"{folder}: shards changed while they were indexed; expected no changes: wait until writing has finished, "
+            "and try again"
+        )
     if stated is not None and (other := [*shard_differences(stated.shards, contents)]):
         raise ManifestError(f"{folder}: {abbreviate_list(other, '; ')}. {ADOPTION_REFUSED_ADVICE}")
     require_stated_totals(shards, len(contents.samples))

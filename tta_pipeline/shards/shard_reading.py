@@ -197,7 +197,8 @@ def _foreign_sample(path: Path, key: str, image: _FoundImage, said: LabelContent
     stated = stated_class(image.sample.source_name, said)
     if stated is None:
         raise ManifestError(
-            f"{path}: sample {key} has neither a class folder nor a class in a .cls or .json member; expected one"
+            f"{path}: sample {key} has neither a class folder nor a class in a .cls or .json member; expected one of "
+            "them"
         )
     return image.sample._replace(class_name=stated.name, label=stated.label, text=stated.text)
 

@@ -46,7 +46,7 @@ class _Loader(SafeLoader):
                 what = repr(name.value) if isinstance(name, yaml.ScalarNode) else "a list or a mapping"
                 raise yaml.YAMLError(f"line {line} has {what} as a name; expected text, in quotes")
             if name.value in seen:
-                raise yaml.YAMLError(f"{name.value} is repeated in line {line}; expected it once")
+                raise yaml.YAMLError(f"{name.value} is repeated in line {line}; expected each field once")
             seen.add(name.value)
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return mapping
@@ -70,7 +70,9 @@ def read_document(path: Path) -> dict[str, Any]:
             f"{path} cannot be read ({error.strerror}); expected a benchmark file: correct or remove it"
         ) from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8
-        raise BenchmarkFileError(f"{path} is not YAML: {_on_one_line(error)}: correct it there") from error
+        raise BenchmarkFileError(
+            f"{path} is not YAML: {_on_one_line(error)}; expected YAML: correct it there"
+        ) from error
     if not isinstance(content, dict):
         found = "nothing" if content is None else f"a {type(content).__name__}"
         raise BenchmarkFileError(f"{path} holds {found}; expected fields such as title, source, shards, experiments")

@@ -240,7 +240,8 @@ def require_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: 
 def _refuse_repeated(values: Iterable[Hashable], kind: str, *, path: Path) -> None:
     if twice := find_duplicates(values):
         raise ClassMapError(
-            f"{path} has the {kind} {twice[0]!r} more than once ({len(twice)} such); expected each once: correct it"
+            f"{path} has the {kind} {twice[0]!r} more than once ({len(twice)} such); expected each {kind} once: "
+            "correct it"
         )
 
 

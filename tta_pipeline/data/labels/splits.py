@@ -65,7 +65,8 @@ def _read_json_split(path: Path) -> Split:
     for entry in (entry for entries in parts.values() for entry in entries):
         if (name := names.setdefault(entry.label, entry.class_name)) != entry.class_name:
             raise ClassMapError(
-                f"{path} gives label {entry.label} the names {name!r} and {entry.class_name!r}; expected one: take the "
+                f"{path} gives label {entry.label} the names {name!r} and {entry.class_name!r}; expected one name: "
+                "take the "
                 "published file"
             )
     classes = require_label_order(names.items(), path)

@@ -59,10 +59,10 @@ def select_archives(
         raise SourceError(f"found the archive {unsafe[0]!r}; expected the name of a file: correct the shift set")
     if unknown := [name for name in archives if name not in known]:
         choices = name_choices(unknown, known, listed_in="docs/guides/datasets.md")
-        raise SourceError(f"found no archive {', '.join(unknown)}; expected some of {choices}")
+        raise SourceError(f"found no archive {', '.join(unknown)}; expected any of {choices}")
     if unknown := [name for name in shifts if name not in shift_set.names]:
         choices = name_choices(unknown, shift_set.names, listed_in="the shift set's field names")
-        raise SourceError(f"found no shift {', '.join(unknown)}; expected some of {choices}")
+        raise SourceError(f"found no shift {', '.join(unknown)}; expected any of {choices}")
     if not archives and not shifts:
         return known
     return {

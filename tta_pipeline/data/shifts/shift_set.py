@@ -94,18 +94,18 @@ class ShiftSet(ConfigModel):
     def _consistent(self) -> Self:
         if "__" in self.name or self.name in RESULT_FOLDERS:
             raise ValueError(
-                f"name is {self.name!r}; expected no two underscores in a row, and no folder among the results"
+                f"name is {self.name!r}; expected a name without `__` that is no folder of results, such as tunings"
             )
         if len(set(self.names)) < len(self.names) or RESERVED_SHIFTS.intersection(name.lower() for name in self.names):
-            raise ValueError(f"names is {list(self.names)}; expected each once, and neither clean nor train")
+            raise ValueError(f"names is {list(self.names)}; expected each name once, and neither clean nor train")
         if len({name.lower() for name in self.names}) < len(self.names):
             raise ValueError(f"names is {list(self.names)}; expected names that differ on any file system")
         if list(self.severities) != sorted(set(self.severities)):
-            raise ValueError(f"severities is {list(self.severities)}; expected each once, ascending")
+            raise ValueError(f"severities is {list(self.severities)}; expected each severity once, ascending")
         for field, named in self._shifts_named().items():
             if unknown := sorted(set(named) - set(self.names)):
                 choices = name_choices(unknown, self.names, listed_in="its field names")
-                raise ValueError(f"{field} has {', '.join(unknown)}; expected some of {choices}")
+                raise ValueError(f"{field} has {', '.join(unknown)}; expected any of {choices}")
         for folder in self.folders.values():
             if PurePosixPath(folder).is_absolute() or ".." in PurePosixPath(folder).parts:
                 raise ValueError(f"folders has {folder!r}; expected a path inside the root")

@@ -31,7 +31,8 @@ class ListedImages(SourceAround):
             )
         if twice := [name for name, count in found.items() if count > 1]:
             raise SourceError(
-                f"{listing.root} has {by_name[twice[0]]} of {self.split.path} in two folders; expected one: name the "
+                f"{listing.root} has {by_name[twice[0]]} of {self.split.path} in two folders; expected one folder: "
+                "name the "
                 "folder with the right images as `root`"
             )
         return listing

@@ -35,8 +35,8 @@ def arithmetic(device_kind: str, precision: Precision, *, deterministic: bool = 
         )
     if precision in _AUTOCAST_DTYPES and not _autocast_casts_to(device_kind, _AUTOCAST_DTYPES[precision]):
         raise EvaluationError(
-            f"precision is {precision} on {device_kind}, where autocast of torch {torch.__version__} does not cast to "
-            "it; expected one that it casts to: set precision to fp32"
+            f"precision is {precision}, which torch {torch.__version__} does not support on {device_kind} (autocast); "
+            "expected a precision that it supports: set precision to fp32"
         )
     with ExitStack() as stack:
         if device_kind != "cpu":

@@ -162,7 +162,7 @@ def _select_keys(
 ) -> tuple[PartitionKey, ...]:
     there = {row.cell.stream for row in published.rows}
     if odd := [key for key in keys if key not in there]:
-        raise RecordError(f"{', '.join(odd)} was not published; expected some of {', '.join(sorted(there))}")
+        raise RecordError(f"{', '.join(odd)} was not published; expected any of {', '.join(sorted(there))}")
     wanted = set(keys) or there
     known = {key.key: key for key in results.keys}
     if gone := sorted(wanted - set(known)):

@@ -48,7 +48,7 @@ class GeneratedSection(ImagesSection):
         if odd := sorted({cell.severity for cell in cells} - set(SEVERITIES)):
             yield (
                 f"severities has {', '.join(map(str, odd))}, for which {self.severity_table} has no constants; "
-                f"expected some of {', '.join(map(str, SEVERITIES))}"
+                f"expected any of {', '.join(map(str, SEVERITIES))}"
             )
 
     @property

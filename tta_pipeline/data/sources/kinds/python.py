@@ -135,7 +135,8 @@ class PythonImages(SpilledImages):
         images = file.flush_images()
         if not images:
             raise SourceError(
-                f"{self.origin} yielded 0 images of {cell.key}; expected some: yield them, or leave the cell out"
+                f"{self.origin} yielded 0 images of {cell.key}; expected at least one image: yield it, or leave the "
+                "cell out"
             )
         return Listing(cell=cell, root=Path(self.origin), images=images)
 
