@@ -51,7 +51,7 @@ def main(folder: Path) -> None:
     prepare(locations, folder)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     program, kept = Path(sys.executable).with_name("tta-pipeline"), locations.root / f"{NAME}_kept"
-    subprocess.run([str(program), "run", NAME, "--decoded-folder", str(kept)], env=environment, check=True)
+    subprocess.run([str(program), "run", NAME, "--cache-dir", str(kept)], env=environment, check=True)
     with open_metrics(locations.metrics) as connection:
         found = query(connection, GROUP_MEANS, [NAME])
     write_page(PAGE, page(write_data(PAGE, COLUMNS, data_rows(found))))
@@ -71,8 +71,8 @@ def prepare(locations: Locations, folder: Path) -> None:
         "image_size": 32,
         "shards": {"num_shards": 1},
         "sets": {
-            "things": {"source": {"kind": "folder", "root": str(made / "things")}},
-            "greys": {"source": {"kind": "archive", "archives": [str(made / "greys.tar")]}},
+            "things": {"images": {"kind": "folder", "root": str(made / "things")}},
+            "greys": {"images": {"kind": "archive", "archives": [str(made / "greys.tar")]}},
             "cifar_10_c": {"source": generated, "corruptions": list(_CORRUPTIONS), "severities": [_SEVERITY]},
         },
         "models": {
@@ -89,8 +89,8 @@ def prepare(locations: Locations, folder: Path) -> None:
         },
     }  # fmt: skip
     locations.benchmark_files.mkdir(parents=True, exist_ok=True)
-    for name, shift_set in _OWN_SETS.items():
-        (locations.benchmark_files / f"{name}.shifts.yaml").write_text(yaml.safe_dump(dict(shift_set)))
+    for name, dataset in _OWN_SETS.items():
+        (locations.benchmark_files / f"{name}.dataset.yaml").write_text(yaml.safe_dump(dict(dataset)))
     (locations.benchmark_files / f"{NAME}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
 
 
@@ -179,12 +179,12 @@ You need a GPU, and the sets in one folder, as archives or as CoOp and TPT arran
 {_COMMANDS}
 
 `new-benchmark` writes a file with every set that it found, OpenAI's ViT-B/16, and each method with the hyperparameters
-of its paper. Comment out what you do not want: `tpt` and `ctpt` take most of the time. With `--decoded-folder`, methods
+of its paper. Comment out what you do not want: `tpt` and `ctpt` take most of the time. With `--cache-dir`, methods
 [share one pass of the image tower](../guides/clusters.md). The report of each set then has the table "Means over groups
-of shift sets", next to the figures of TTABC (arXiv:2606.14299) where they apply; errors are 1 minus the printed
+of datasets", next to the figures of TTABC (arXiv:2606.14299) where they apply; errors are 1 minus the printed
 accuracies.
 
-- Your own set joins a group by the field `group` of its [shift set](../guides/datasets.md#your-own-dataset).
+- Your own set joins a group by the field `group` of its [dataset](../guides/datasets.md#your-own-dataset).
 - TTABC measures SAR and DeYO after the update: set `predict_after_update: true` in the
   [protocol](../reference/protocols.md).
 - `onzeta` needs `stream_size`, the length of the stream; the file has 50,000. Lower it for a short set.
@@ -208,7 +208,7 @@ _COMMANDS = """<!-- not run by the tests: the sets and the weights of CLIP are n
 pip install 'tta_pipeline[clip]'
 tta-pipeline init clip && cd clip
 tta-pipeline new-benchmark ttabc /data/clip --like ttabc
-tta-pipeline run ttabc --decoded-folder /scratch/clip
+tta-pipeline run ttabc --cache-dir /scratch/clip
 tta-pipeline query "
   SELECT shift_group, experiment, num_sets, mean_error, error_low, error_high, published_error
   FROM group_means"

@@ -15,7 +15,7 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
 from tta_pipeline.benchmarks.training_recipe import TrainingInputSettings
-from tta_pipeline.data.images import read_image_header
+from tta_pipeline.data.image_bytes import read_image_header
 from tta_pipeline.extras.loader_bench.baseline import MEAN, STD, read_stored_files
 from tta_pipeline.extras.training.augmented_pixels import as_uniform, draw_numbers, key_hashes
 from tta_pipeline.extras.training.crops import NUM_DRAWS, random_crop_box

@@ -13,8 +13,8 @@ import torch
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.data.corruptions.constants import DIGITS, SEVERITIES
-from tta_pipeline.data.images import decode_with_pillow
-from tta_pipeline.data.sources.kinds.digits import DigitsSource, digit_tree, generate_cell
+from tta_pipeline.data.image_bytes import decode_with_pillow
+from tta_pipeline.data.images.kinds.digits import DigitsSection, digit_tree, generate_cell
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.models.trained_models import load_trained_model
@@ -25,7 +25,7 @@ EMBEDDED = Path(__file__).parents[1] / "tta_pipeline" / "benchmarks" / "digits_c
 def main() -> None:
     """Print a line for each corruption: the error at severity 1 to 5, in percent."""
     benchmark = load_benchmark(EMBEDDED)
-    assert isinstance(benchmark.source, DigitsSource)
+    assert isinstance(benchmark.source, DigitsSection)
     network = load_trained_model("digits_cnn", Locations.from_environment().source_model("digits_c", "digits_cnn"))
     classifier = network.make().eval()
     for corruption in DIGITS:
@@ -34,7 +34,7 @@ def main() -> None:
         sys.stdout.write(f"{corruption:18}{''.join(f'{value:8.1%}' for value in errors)}\n")
 
 
-def error(cell: Cell, source: DigitsSource, classifier: torch.nn.Module) -> float:
+def error(cell: Cell, source: DigitsSection, classifier: torch.nn.Module) -> float:
     """Return the share of the test images of *cell*, as stored, that *classifier* gets wrong."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "digits"

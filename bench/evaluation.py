@@ -18,7 +18,7 @@ from rich.console import Console
 from safetensors.torch import save_file
 from torchvision.models import resnet18
 
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.data.datasets.dataset_files import shipped_sets
 from tta_pipeline.domain.cells import Cell, grid_of_cells
 from tta_pipeline.extras.loader_bench.synthetic_photographs import make_jpeg_tree
 from tta_pipeline.loading.reader import Stream
@@ -34,7 +34,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BENCHMARK = """
 title: Range of cells
 subset: true
-source: {{kind: folder, root: {root}/source}}
+images: {{kind: folder, root: {root}/source}}
 corruptions: [{corruptions}]
 image_size: 64
 shards: {{num_shards: 2}}
@@ -42,7 +42,7 @@ models:
   r18: {{kind: checkpoint, architecture: resnet18, path: {root}/r18.safetensors, sha256: {sha256},
         mean: {mean}, std: {std}}}
 experiments:
-  source: {{model: r18, method: source}}
+  images: {{model: r18, method: source}}
 """
 
 
@@ -50,8 +50,8 @@ def main() -> None:
     """Make the cells, run both in turn, and print the ratio."""
     data = Path(os.environ.get("TTA_DATA_ROOT", "data")).absolute() / "bench"
     tree = make_jpeg_tree(data / "tree_64", num_images=20_000, size=64)
-    shift_set = shipped_sets()["imagenet_c"]
-    chosen = grid_of_cells(shift_set.in_mean[: -(-NUM_CELLS // len(shift_set.severities))], shift_set.severities)
+    dataset = shipped_sets()["imagenet_c"]
+    chosen = grid_of_cells(dataset.in_mean[: -(-NUM_CELLS // len(dataset.severities))], dataset.severities)
     with tempfile.TemporaryDirectory(dir=data) as folder:
         root = Path(folder)
         _prepare(root, tree, chosen)

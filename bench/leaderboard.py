@@ -217,8 +217,8 @@ def prepare(locations: Locations, folder: Path, board: Board, methods: Sequence[
     train = {"train": str(folder / "train.tar.gz")} if model["kind"] == "trained" else {}
     content = {
         "title": board.title,
-        "shift_set": "cifar_10_c",
-        "source": {"kind": "generated", "clean": str(images), "severity_table": "cifar_c", **train},
+        "dataset": "cifar_10_c",
+        "images": {"kind": "generated", "clean": str(images), "severity_table": "cifar_c", **train},
         **({"corruptions": list(board.corruptions)} if board.corruptions else {}),
         "severities": [5],
         "image_size": 32,

@@ -24,7 +24,7 @@ from tta_pipeline.evaluation.machine import Machine
 
 BENCHMARK = """
 title: Long streams
-source: {kind: digits, num_test: 100, severity_table: imagenet_c}
+images: {kind: digits, num_test: 100, severity_table: imagenet_c}
 severities: [5]
 image_size: 32
 shards: {num_shards: 1}

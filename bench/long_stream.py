@@ -79,7 +79,7 @@ _OUTCOME = """
 SELECT c.experiment, c.num_images, 1 - c.accuracy AS error, c.collapsed_at, 1 - c.accuracy_after AS error_after,
        max(e.peak_rss_gib) FILTER (e.position = 0) AS first_gib,
        max(e.peak_rss_gib) FILTER (e.position < 50) AS half_way_gib, max(e.peak_rss_gib) AS last_gib
-FROM stream_collapses AS c JOIN evaluations AS e USING (benchmark, shift_set, experiment, subset, seed, stream)
+FROM stream_collapses AS c JOIN evaluations AS e USING (benchmark, dataset, experiment, subset, seed, stream)
 WHERE e.counts AND c.benchmark = ? AND c.num_images = 100000 GROUP BY ALL ORDER BY error
 """
 
@@ -111,15 +111,15 @@ def _benchmark(locations: Locations, folder: Path, stream: Stream) -> dict[str, 
     common = {"model": "resnet20", "batch_size": 200}
     return {
         "title": stream.title,
-        "shift_set": "cifar_10_c",
-        "source": {"kind": "generated", "clean": str(images), "severity_table": "cifar_c"},
+        "dataset": "cifar_10_c",
+        "images": {"kind": "generated", "clean": str(images), "severity_table": "cifar_c"},
         "corruptions": list(stream.corruptions),
         "severities": list(stream.severities),
         "image_size": 32,
         "shards": {"num_shards": 1},
         "models": {"resnet20": MODELS["resnet"](folder)},
         "experiments": {
-            "source": {**common, "method": "source", "protocol": dict(stream.source_protocol)},
+            "images": {**common, "method": "source", "protocol": dict(stream.source_protocol)},
             **{
                 name: {**common, "preset": "cifar", **settings, "protocol": dict(stream.protocol)}
                 for name, settings in _METHODS.items()

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.figures import spread
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.data.datasets.dataset_files import shipped_sets
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report import queries
 from tta_pipeline.results.database.changes import contents
@@ -203,7 +203,7 @@ def _plan(number: int) -> Plan:
             segment = PlannedSegment(fingerprint=fingerprint, cells=cells)
             streams.append(PlannedStream(key=str(severity), seed=seed, segments=(segment,)))
     labels = Labels(
-        experiment=f"experiment_{number}", model="resnet50", shift_set=_BENCHMARK, hyperparameters_origin="published",
+        experiment=f"experiment_{number}", model="resnet50", dataset=_BENCHMARK, hyperparameters_origin="published",
         shifts=dict.fromkeys(CORRUPTIONS, facts),
     )  # fmt: skip
     return Plan(benchmark=_BENCHMARK, file_sha256="0" * 64, labels=labels, streams=tuple(streams))
@@ -295,7 +295,7 @@ def evaluation(
     wall_s = waited_s + computed_s
     return Evaluation(
         labels=CellLabels(
-            experiment=experiment, model="resnet50", shift_set=_BENCHMARK, hyperparameters_origin="published",
+            experiment=experiment, model="resnet50", dataset=_BENCHMARK, hyperparameters_origin="published",
             tuning=None, shift=_SHIFT,
         ),
         cell=CellInStream(

@@ -68,7 +68,7 @@ def main(folder: Path, photographs: Path) -> None:
     sys.path.append(str(folder))  # for resnet.py
     images = small_photographs(locations, photographs)
     common = {
-        "shift_set": "cifar_10_c",
+        "dataset": "cifar_10_c",
         "corruptions": list(CORRUPTIONS),
         "severities": [5],
         "image_size": _SIZE,
@@ -76,11 +76,11 @@ def main(folder: Path, photographs: Path) -> None:
     }
     write_benchmark(locations, UNKNOWN, {
         "title": "Photographs of other classes", **common, "class_map": "folders", "models": {}, "experiments": {},
-        "source": {"kind": "generated", "clean": str(images), "severity_table": "cifar_c"},
+        "images": {"kind": "generated", "clean": str(images), "severity_table": "cifar_c"},
     })  # fmt: skip
     write_benchmark(locations, KNOWN, {
         "title": "CIFAR-10, and photographs of none of its classes", **common,
-        "source": {"kind": "generated", "clean": str(first_test_images(locations, folder)),
+        "images": {"kind": "generated", "clean": str(first_test_images(locations, folder)),
                    "severity_table": "cifar_c"},
         "models": {"model": MODELS["resnet"](folder)},
         "experiments": {},

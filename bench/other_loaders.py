@@ -35,7 +35,7 @@ _CHUNK_BYTES = 64 * 2**20
 
 
 class TarLoader(Baseline):
-    """A map-style data set over `tarfile`, as users often write one; each worker opens a shard at its first use."""
+    """A map-style dataset over `tarfile`, as users often write one; each worker opens a shard at its first use."""
 
     outputs = ("float32", "uint8")
 
@@ -64,7 +64,7 @@ class _Members(Dataset[tuple[torch.Tensor, int]]):
 
     def _open(self, path: Path) -> tuple[tarfile.TarFile, dict[int, tarfile.TarInfo]]:
         if path not in self._opened:
-            tar = tarfile.open(path)  # noqa: SIM115 - it stays open as long as the data set
+            tar = tarfile.open(path)  # noqa: SIM115 - it stays open as long as the dataset
             self._opened[path] = (tar, {member.offset_data: member for member in tar.getmembers()})
         return self._opened[path]
 

@@ -95,8 +95,8 @@ def prepare(locations: Locations, folder: Path) -> None:
     methods = [name for name in METHODS if not reason_left_out(name)]
     content = {
         "title": "Every method on photographs",
-        "shift_set": "imagenet_c",
-        "source": {"kind": "generated", "clean": str(photographs), "severity_table": "imagenet_c"},
+        "dataset": "imagenet_c",
+        "images": {"kind": "generated", "clean": str(photographs), "severity_table": "imagenet_c"},
         "classes": "imagenet",
         "image_size": 240,
         "shards": {"num_shards": 1},

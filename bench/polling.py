@@ -26,7 +26,7 @@ from tta_pipeline.results.database.publication import publish_metrics
 
 BENCHMARK = """
 title: 75 small cells
-source: {kind: digits, num_test: 200, severity_table: imagenet_c}
+images: {kind: digits, num_test: 200, severity_table: imagenet_c}
 image_size: 32
 shards: {num_shards: 1}
 models:

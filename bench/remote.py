@@ -160,7 +160,7 @@ def _manifest_made(url: str, root: Path) -> PassTimes:
 
 
 def _locate(*urls: str, has_manifest: bool = True) -> Path:
-    from tta_pipeline.data.sources.remote_shards import RemoteShards, write_remote_cell
+    from tta_pipeline.data.images.remote_shards import RemoteShards, write_remote_cell
 
     folder = Path(tempfile.mkdtemp(prefix="cell-")) / "clean" / "0"
     found = RemoteShards(urls=(), elsewhere=((CLEAN, urls),)).at(CLEAN)

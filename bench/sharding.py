@@ -17,11 +17,11 @@ from rich.table import Table
 from bench.figures import spread
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
+from tta_pipeline.data.datasets.dataset_files import shipped_sets
+from tta_pipeline.data.images.archived_images import ArchivedImages
+from tta_pipeline.data.images.folder_tree import discover_tree
+from tta_pipeline.data.images.kinds import ArchiveSection
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
-from tta_pipeline.data.sources.archived_images import ArchivedImages
-from tta_pipeline.data.sources.folder_tree import discover_tree
-from tta_pipeline.data.sources.kinds import ArchiveSource
 from tta_pipeline.domain.cells import CLEAN, grid_of_cells
 from tta_pipeline.extras.loader_bench.synthetic_photographs import NUM_CLASSES, make_jpeg_tree
 from tta_pipeline.shards.build_manifest import publish_shard_set
@@ -58,7 +58,7 @@ def _compare_trees(table: Table, tree: Path, size: int, asked: str) -> None:
             return write(folder, workers)
 
     def write(folder: Path, workers: Workers) -> int:
-        source = discover_tree(tree, group_depth=0)
+        source = discover_tree(tree, class_dir_depth=0)
         version = source.version(CLEAN)
         listing = source.listing(CLEAN)
         write_shards(
@@ -79,7 +79,7 @@ def _compare_trees(table: Table, tree: Path, size: int, asked: str) -> None:
     with tempfile.TemporaryDirectory(dir=tree.parent) as kept:
         shard(Path(kept))
         folder = Path(kept) / "shards"
-        class_map = ClassMap(classes=discover_tree(tree, group_depth=0).class_names())
+        class_map = ClassMap(classes=discover_tree(tree, class_dir_depth=0).class_names())
         publish_shard_set(folder, class_map, QUIET)
         paths = sorted(folder.glob("*.tar"))
         checks = {"ours": lambda _: _verify(folder), "sha256": lambda _: _sha256(paths)}
@@ -114,8 +114,8 @@ def _compare_archive(table: Table, archive: Path, size: int) -> None:
 
     def write_and_read(folder: Path) -> float:
         order = ShardRequest(
-            source=ArchiveSource(kind="archive", archives=(archive,)), output=folder / "shards", jobs=NUM_CORES,
-            settings=ShardSettings(num_shards=1), shift_set=shipped_sets()["imagenet_c"],
+            source=ArchiveSection(kind="archive", archives=(archive,)), output=folder / "shards", jobs=NUM_CORES,
+            settings=ShardSettings(num_shards=1), dataset=shipped_sets()["imagenet_c"],
         )  # fmt: skip
         done = list(shard_everything(order, quiet_reporter))
         assert len(done) == len(ARCHIVE_CELLS), done

@@ -59,12 +59,12 @@ def main(folder: Path) -> None:
     }  # fmt: skip
     write_benchmark(locations, NAME, {
         "title": "Learning rates chosen with and without labels",
-        "shift_set": "cifar_10_c",
+        "dataset": "cifar_10_c",
         "corruptions": list(CORRUPTIONS),
         "severities": [5],
         "image_size": 32,
         "shards": {"num_shards": 1},
-        "source": {"kind": "generated", "clean": str(first_test_images(locations, folder)),
+        "images": {"kind": "generated", "clean": str(first_test_images(locations, folder)),
                    "severity_table": "cifar_c"},
         "models": {"model": MODELS["resnet"](folder)},
         "experiments": {method: {**experiment, "method": method} for method in METHODS},

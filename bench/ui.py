@@ -38,16 +38,16 @@ def main() -> None:
             project = new_project(Path(folder))
             for number in range(num_benchmarks):
                 project.add_benchmark(f"large_{number}", _benchmark())
-            _add_shift_set(project.locations, num_corruptions)
+            _add_dataset(project.locations, num_corruptions)
             table.add_row(*_measure(project, num_partitions=5 * num_corruptions))
         Console(width=120).print(table)
 
 
-def _add_shift_set(locations: Locations, num_corruptions: int) -> None:
-    """Write the shift set of the benchmarks."""
+def _add_dataset(locations: Locations, num_corruptions: int) -> None:
+    """Write the dataset of the benchmarks."""
     names = [f"corruption_{number:03d}" for number in range(num_corruptions)]
     own = {"name": "many", "names": names, "severities": [1, 2, 3, 4, 5]}
-    (locations.benchmark_files / "many.shifts.yaml").write_text(yaml.safe_dump(own))
+    (locations.benchmark_files / "many.dataset.yaml").write_text(yaml.safe_dump(own))
 
 
 def _benchmark() -> str:
@@ -56,9 +56,9 @@ def _benchmark() -> str:
     return yaml.safe_dump(
         {
             "title": "Many assets",
-            "source": {"kind": "folder", "root": "/nowhere"},
+            "images": {"kind": "folder", "root": "/nowhere"},
             "class_map": "folders",
-            "shift_set": "many",
+            "dataset": "many",
             "image_size": 32,
             "shards": {"num_shards": 1},
             "models": {name: {"kind": "torchvision", "architecture": "resnet50"} for name in ("one", "two", "three")},

@@ -18,7 +18,7 @@ from rich.table import Table
 NAME = "workers"
 _BENCHMARK = """
 title: 75 cells
-source: {kind: digits, seed: 0, num_test: 500, severity_table: imagenet_c}
+images: {kind: digits, seed: 0, num_test: 500, severity_table: imagenet_c}
 image_size: 32
 shards: {samples_per_shard: 100}
 models:

@@ -55,7 +55,7 @@ _WORDS = """## Read an entry
 
 - **Needs**: without these layers, source data or batches, the run stops with an error before the first batch.
   *Norm layers* are batch, layer or group norm. *Linear head* is a last linear layer with one output per class; a
-  distilled DeiT has two, so it does not count. *Source data* are clean images, set by `clean` under `source` in the
+  distilled DeiT has two, so it does not count. *Source data* are clean images, set by `clean` under `images` in the
   benchmark file.
 - **Adapts**: what changes during the stream, and which prediction counts. *Before the update* means that a batch is
   predicted, then learned. Methods that adapt norm layers use the statistics of the current batch in batch norm, unless

@@ -230,13 +230,13 @@ def _shared_line(owner: type, fields: Sequence[str], presets: Mapping[str, Mappi
 
 
 def _published(entry: MethodEntry) -> str:
-    """Return the data sets of each preset, each with the values that differ there; "nothing" if there is none."""
+    """Return the datasets of each preset, each with the values that differ there; "nothing" if there is none."""
     by_preset = [
         f"{', '.join(_with_values(*each) for each in sets.items())} (`{preset}`)"
         for preset, sets in entry.published.items()
         if preset in entry.presets and sets
     ]
-    return "; ".join(by_preset) or "no data set"
+    return "; ".join(by_preset) or "no dataset"
 
 
 def _with_values(dataset: str, changes: Mapping[str, object]) -> str:

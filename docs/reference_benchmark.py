@@ -15,15 +15,15 @@ from pydantic_core import PydanticUndefined
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import FIRST_FILE
 from tta_pipeline.benchmarks.protocol import Protocol
-from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.datasets.dataset import Dataset
 from tta_pipeline.util.config_model import IfMissing
 
 INTRODUCTIONS = {
-    "source": "Where the images come from. `kind` decides which other fields there are. "
+    "images": "Where the images come from. `kind` decides which other fields there are. "
     "[How to use your images](../../guides/own-images.md).",
-    "shift_set": "Most files only name the set, such as `shift_set: imagenet_c`: [all sets](../../guides/datasets.md). "
+    "dataset": "Most files only name the set, such as `dataset: imagenet_c`: [all sets](../../guides/datasets.md). "
     "To define another one, write these fields under `custom:` in the benchmark file, or in a file "
-    "`<name>.shifts.yaml` next to it.",
+    "`<name>.dataset.yaml` next to it.",
     "shards": "Size, order and format of the tar files for images. The defaults keep each image's bytes. "
     "`train_shards` has the same fields. [How to store shards](../../guides/storage.md).",
     "models": "The networks, by name. `kind` decides which other fields there are. "
@@ -36,16 +36,16 @@ INTRODUCTIONS = {
     "tuning": "Hyperparameters chosen on held-out shifts. [How to tune](../../guides/tuning.md).",
 }
 """What each page begins with, in the order of the pages."""
-NOT_IN_FILES = {(Benchmark, "name"), (ShiftSet, "name")}
+NOT_IN_FILES = {(Benchmark, "name"), (Dataset, "name")}
 """Fields whose values are names of files."""
-TYPES = {(Benchmark, "shift_set"): "text; [its fields](shift_set.md)"}
+TYPES = {(Benchmark, "dataset"): "text; [its fields](dataset.md)"}
 """Types of fields that have another form in a file."""
 _SHORT_FORMS = """A file may have these fields, too:
 
-- `custom: {names: [dusk], severities: [1, 2]}` instead of `shift_set`: [your own set](shift_set.md).
+- `custom: {names: [dusk], severities: [1, 2]}` instead of `dataset`: [your own set](dataset.md).
 - `classes` instead of `class_map`; both mean the same.
-- `sets: {imagenet_r: {source: ...}, imagenet_sketch: {source: ...}}` for several datasets with the same models and
-  experiments. Each has its own `source`, and may have its own shifts, severities, class map, image size and shards."""
+- `sets: {imagenet_r: {images: ...}, imagenet_sketch: {images: ...}}` for several datasets with the same models and
+  experiments. Each has its own `images`, and may have its own shifts, severities, class map, image size and shards."""
 
 
 def index() -> str:
@@ -59,7 +59,7 @@ new-benchmark` writes one for you to edit; unknown fields are an error. This one
     parts = [
         text,
         f"```yaml\n{example.strip()}\n```",
-        "You need `title`, `source`, `image_size`, `shards`, `models` and `experiments`. Skip the rest at first.",
+        "You need `title`, `images`, `image_size`, `shards`, `models` and `experiments`. Skip the rest at first.",
         fields_table(Benchmark, link=_link_from("index")),
         _SHORT_FORMS,
         "A longer example with comments: [digits_c.yaml](../../../tta_pipeline/benchmarks/digits_c.yaml).",

@@ -1,8 +1,8 @@
-"""Turn images of a data set on the Hugging Face Hub into shards. Before: `pip install datasets`.
+"""Turn images of a dataset on the Hugging Face Hub into shards. Before: `pip install datasets`.
 
 Here each cell is a split, such as `fog_5`, of the columns image and label. In a benchmark file:
 
-    source:
+    images:
       kind: python
       function: hub_images:images           # this file, in the working directory
       arguments:

@@ -1,9 +1,9 @@
-"""Turn images of a data set of torchvision into shards, here CIFAR-10.
+"""Turn images of a dataset of torchvision into shards, here CIFAR-10.
 
 In a benchmark file:
 
     custom: {names: [cifar10_test]}
-    source:
+    images:
       kind: python
       function: torchvision_images:images   # this file, in the working directory
       arguments: {root: /data/cifar10}

@@ -9,11 +9,11 @@ from typing import Literal
 from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.data.datasets.dataset_files import match_cell
+from tta_pipeline.data.images.images_of_python import Content
 from tta_pipeline.data.labels.label_files import read_classes
-from tta_pipeline.data.shifts.shift_set_files import match_cell
-from tta_pipeline.data.sources.images_of_python import Content
 from tta_pipeline.domain.cells import CLEAN
-from tta_pipeline.errors import ShardError, SourceError
+from tta_pipeline.errors import ImagesError, ShardError
 from tta_pipeline.loading.dataset import Shards, open_shards
 from tta_pipeline.shards.verification import Verdict, find_shard_sets
 from tta_pipeline.shards.verification import verify_shard_sets as verify_folders
@@ -54,14 +54,14 @@ def shard(
         progress: Reporter of the images as they are read and written.
 
     Raises:
-        SourceError, ClassMapError: an image or a class folder is invalid.
+        ImagesError, ClassMapError: an image or a class folder is invalid.
         ShardError: the settings contradict each other, or the shards cannot be written.
     """
     if problem := url_problem(str(output)):
         raise ShardError(problem)
     source, output = Path(source) if isinstance(source, str) else source, Path(output)
     if isinstance(source, Path) and source.is_file():
-        raise SourceError(
+        raise ImagesError(
             f"{source} is a file; expected a folder of class folders: unpack it or, if it is an archive, read it as it "
             f"is with `tta-pipeline shards make {source} {output} --layout classes`, and open the set with open_shards"
         )

@@ -5,7 +5,7 @@
      ├── SettingsError              an environment variable or dagster.yaml does not say what it should
      ├── BenchmarkFileError         a benchmark file does not say what it should
      ├── PartitionKeyError          a partition key is not one of the benchmark's cells
-     ├── SourceError                images to convert are missing, damaged or ambiguous
+     ├── ImagesError                images to convert are missing, damaged or ambiguous
      │    └── ClassMapError         class folders and class map disagree
      ├── ShardError                 a shard set cannot be written or published
      │    └── ManifestError         shards and manifest disagree, or one of them is missing
@@ -64,11 +64,11 @@ class PartitionKeyError(PipelineError):
     """A partition key is not one of the benchmark's cells."""
 
 
-class SourceError(PipelineError):
+class ImagesError(PipelineError):
     """Images to convert are missing, damaged or ambiguous."""
 
 
-class ClassMapError(SourceError):
+class ClassMapError(ImagesError):
     """Class folders and class map disagree."""
 
 

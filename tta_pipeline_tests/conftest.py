@@ -22,8 +22,8 @@ import pytest
 from PIL import Image
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.data.images.folder_tree import FolderTree
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.shards.build_manifest import publish_shard_set
@@ -36,7 +36,7 @@ from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
 SMALL = """
 title: Few digits, few cells
-source: {kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}
+images: {kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}
 corruptions: [gaussian_noise, contrast]
 severities: [3, 5]
 image_size: 32
@@ -44,7 +44,7 @@ shards: {samples_per_shard: 60}
 models:
   cnn: {kind: trained, epochs: 4, width: 8}
 experiments:
-  source: {model: cnn, method: source}
+  images: {model: cnn, method: source}
   norm: {model: cnn, method: norm, batch_size: 32}
   tent: {model: cnn, method: tent, preset: cifar, batch_size: 32}
 """
@@ -216,7 +216,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     The second process begins with a file that does not need the sweep, which the first process is making then.
     """
-    first = ("web", "defs/test_shift_sets.py", "faults/test_damages.py", "defs", "faults",
+    first = ("web", "defs/test_datasets.py", "faults/test_damages.py", "defs", "faults",
              "extras/loader_bench", "evaluation", "report/pages", "test_own_code.py", "extras")  # fmt: skip
 
     def place(item: pytest.Item) -> int:

@@ -1,6 +1,6 @@
-"""The names of ImageNet-C's corruptions, from its shift set."""
+"""The names of ImageNet-C's corruptions, from its dataset."""
 
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.data.datasets.dataset_files import shipped_sets
 
 _SET = shipped_sets()["imagenet_c"]
 CORRUPTIONS = _SET.names

@@ -1,4 +1,4 @@
-"""Small data sets in the files that libraries read."""
+"""Small datasets in the files that libraries read."""
 
 import json
 import pickle

@@ -93,11 +93,11 @@ def test_an_equation_stays_in_one_line():
 ACCENTED = """
 title: K\u00e4se
 custom: {{names: [fog], severities: [5]}}
-source: {{kind: archive, archives: [{archive}]}}
+images: {{kind: archive, archives: [{archive}]}}
 image_size: 32
 shards: {{num_shards: 1}}
 models: {{m: {{kind: python, factory: "nets:net", weights: none, mean: [0, 0, 0], std: [1, 1, 1]}}}}
-experiments: {{source: {{model: m, method: source}}}}
+experiments: {{images: {{model: m, method: source}}}}
 """
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tta_pipeline.benchmarks.load_files import load_benchmarks
-from tta_pipeline.data.shifts.shift_set_files import ENDING
+from tta_pipeline.data.datasets.dataset_files import ENDING
 
 PAGE = (Path(__file__).parents[1] / "docs" / "guides" / "datasets.md").read_text()
 FILES = {
@@ -28,7 +28,7 @@ def test_every_yaml_block_of_the_page_is_a_file():
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_file_of_the_page_is_read_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
-    """Beside the shift sets and the function of the page, and with paths that need not exist."""
+    """Beside the datasets and the function of the page, and with paths that need not exist."""
     (tmp_path / "borders.py").write_text(BORDERS)
     monkeypatch.syspath_prepend(tmp_path)
     for each in (name, *(own for own in FILES if own.endswith(ENDING))):

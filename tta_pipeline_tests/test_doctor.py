@@ -37,13 +37,13 @@ me@host: /home/me/far fuse.sshfs rw 0 0
 """.lstrip()
 FOLDER_SOURCE = """
 title: Mine
-source: {{kind: folder, root: "{root}"}}
+images: {{kind: folder, root: "{root}"}}
 corruptions: [fog]
 severities: [1, 2]
 image_size: 224
 shards: {{num_shards: 1}}
 models: {{resnet50: {{kind: torchvision, architecture: resnet50}}}}
-experiments: {{source: {{model: resnet50, method: source}}}}
+experiments: {{images: {{model: resnet50, method: source}}}}
 """
 
 
@@ -144,12 +144,12 @@ def test_one_set_of_a_file_is_checked_by_its_name(locations: Locations):
 TWO_SETS = """
 title: two
 sets:
-  imagenet_a: {source: {kind: folder, root: /}}
-  imagenet_r: {source: {kind: folder, root: /}}
+  imagenet_a: {images: {kind: folder, root: /}}
+  imagenet_r: {images: {kind: folder, root: /}}
 image_size: 224
 shards: {samples_per_shard: 60}
 models: {a: {kind: torchvision, architecture: resnet18}}
-experiments: {source: {model: a, method: source}}
+experiments: {images: {model: a, method: source}}
 """
 
 
@@ -387,14 +387,14 @@ def test_a_source_that_is_not_there_is_a_fault_until_all_cells_are_sharded(tmp_p
     assert "ok: 2 cells, 2 of them sharded" in found()
 
     images.rename(tmp_path / "elsewhere")
-    assert f"note: source.root is {images}, which does not exist" in found()
+    assert f"note: images.root is {images}, which does not exist" in found()
 
     manifest = locations.shards("mine", benchmark.cells[0]) / "manifest.json"
     manifest.write_text("{}")
     assert f"fault: {manifest}" in found()
 
     manifest.unlink()
-    assert f"fault: source.root is {images}, which does not exist" in found()
+    assert f"fault: images.root is {images}, which does not exist" in found()
 
     write_tree(images / "fog" / "1", classes={"n01": 1})
     assert "note: 2 cells, 1 of them sharded, 0 experiments; the source lacks 1 of 2 cells: fog|2" in found()
@@ -553,7 +553,7 @@ def test_a_folder_that_cannot_be_read_is_one_line(locations: Locations, monkeypa
 
 REFUSED = """
 title: What a run refuses
-source: {kind: digits, num_test: 60, severity_table: imagenet_c}
+images: {kind: digits, num_test: 60, severity_table: imagenet_c}
 corruptions: [fog]
 severities: [5]
 image_size: 32

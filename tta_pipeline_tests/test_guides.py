@@ -19,7 +19,7 @@ from tta_pipeline.benchmarks.matrix import Matrix
 from tta_pipeline.benchmarks.model_specs import AnyModel
 from tta_pipeline.cli import main
 from tta_pipeline.cli.verbs import Group, Verb, walk_verbs
-from tta_pipeline.data.sources.kinds import AnySource
+from tta_pipeline.data.images.kinds import AnyImages
 from tta_pipeline.defs.resources import Compute
 from tta_pipeline.methods import build
 from tta_pipeline.models.model_kind import kind_of
@@ -74,8 +74,8 @@ def test_every_configuration_of_the_recipes_is_one():
     configs = [json.loads(text) for text in re.findall(r"--config-json '(.*?)'", HOW_TO)]
 
     fields = [name for config in configs for name in config.get("resources", {}).get("compute", {}).get("config", {})]
-    assert {"stage_folder", "stage_limit_gib"} == set(fields)
-    assert set(fields) | {"decoded_folder", "decoded_limit_gib"} <= set(Compute.model_fields)
+    assert {"local_scratch_dir", "local_scratch_limit_gib"} == set(fields)
+    assert set(fields) | {"cache_dir", "cache_limit_gib"} <= set(Compute.model_fields)
     options = {name for config in configs for op in config.get("ops", {}).values() for name in op["config"]}
     assert {"launch"} == options
 
@@ -148,9 +148,9 @@ def test_the_sources_of_the_recipes_are_some(tmp_path: Path, monkeypatch: pytest
     """URLs are streamed, and the function is found."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "my_images.py").write_text(recipe("CIFAR10"))
-    sections = [yaml.safe_load(text)["source"] for text in SECTIONS if "source:" in text]
+    sections = [yaml.safe_load(text)["images"] for text in SECTIONS if "source:" in text]
 
-    sources = TypeAdapter(list[AnySource]).validate_python(sections)
+    sources = TypeAdapter(list[AnyImages]).validate_python(sections)
 
     assert {"python": False, "shards": True} == {source.kind: source.is_remote for source in sources}
 

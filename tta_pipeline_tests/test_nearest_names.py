@@ -31,7 +31,7 @@ def test_of_many_names_the_nearest_are_shown():
 
 
 def test_the_case_of_letters_does_not_count():
-    """Names of models and data sets are often written in another case."""
+    """Names of models and datasets are often written in another case."""
     assert ("resnet50",) == find_near_names("ResNet50", ["resnet50", "vit"])[:1]
 
 
@@ -40,7 +40,7 @@ def test_the_case_of_letters_does_not_count():
     [
         ("method: norm", "method: nrom", f"{len(METHODS)} names (did you mean norm"),
         ("[gaussian_noise, contrast]", "[gausian_noise]", "did you mean gaussian_noise"),
-        ("kind: digits", "kind: digts", "source.kind is 'digts'; expected one of digits, "),
+        ("kind: digits", "kind: digts", "images.kind is 'digts'; expected one of digits, "),
         (
             "kind: trained",
             "kind: traind",
@@ -50,7 +50,7 @@ def test_the_case_of_letters_does_not_count():
         ("preset: cifar", "hyperparameters: {learningrate: 1}", "docs/reference/methods.md"),
         ("preset: cifar", "protocol: {shift: mixd}", "(did you mean mixed?)"),
         ("title:", "titel: 1\ntitle:", "did you mean title"),
-        ("title:", "shift_set: imagenet_d\ntitle:", "did you mean imagenet_"),
+        ("title:", "dataset: imagenet_d\ntitle:", "did you mean imagenet_"),
     ],
 )
 def test_a_benchmark_file_is_answered_with_what_it_meant(
@@ -72,7 +72,7 @@ def test_a_benchmark_file_is_answered_with_what_it_meant(
         (["why", "digits_c", "tant", "fog|5"], "did you mean tent"),
         (["why", "digits_c", "tent", "fig|5"], "did you mean fog?"),
         (["download", "imagenet_s", "x"], "did you mean imagenet_"),
-        (["shards", "make", "/", "out", "--num-shards", "1", "--shift-set", "imagenetc"], "did you mean imagenet_c"),
+        (["shards", "make", "/", "out", "--num-shards", "1", "--dataset", "imagenetc"], "did you mean imagenet_c"),
         (["shards", "mke"], "Did you mean 'make'"),
         (["leaderboard", "--frmat", "csv"], "Did you mean '--format'"),
     ],
@@ -80,7 +80,7 @@ def test_a_benchmark_file_is_answered_with_what_it_meant(
 def test_a_command_is_answered_with_what_it_meant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], expected: str
 ):
-    """Names of benchmarks, experiments, corruptions, shift sets, verbs and options."""
+    """Names of benchmarks, experiments, corruptions, datasets, verbs and options."""
     monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path))
 
     assert expected in CliRunner().invoke(main, command).output

@@ -19,11 +19,11 @@ from click.testing import CliRunner, Result
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_benchmark, load_benchmarks
 from tta_pipeline.benchmarks.model_specs import PythonModel
-from tta_pipeline.benchmarks.open_source import open_source
+from tta_pipeline.benchmarks.open_images import open_images
 from tta_pipeline.cli import main
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
-from tta_pipeline.data.sources import detect
-from tta_pipeline.data.sources.choose_shift_set import Place
+from tta_pipeline.data.datasets.dataset_files import shipped_sets
+from tta_pipeline.data.images import detect
+from tta_pipeline.data.images.choose_dataset import Place
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.new_project.draft_benchmark import EXAMPLES, draft_benchmark
 from tta_pipeline.methods.catalogue import METHODS
@@ -68,10 +68,10 @@ def written(tmp_path: Path, *sources: Path) -> Benchmark:
 
 
 def stated(tmp_path: Path, name: str, text: str) -> None:
-    """Write a shift set of the user's own beside the benchmark file of `written`."""
+    """Write a dataset of the user's own beside the benchmark file of `written`."""
     folder = tmp_path / "data" / "benchmarks"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.shifts.yaml").write_text(text)
+    (folder / f"{name}.dataset.yaml").write_text(text)
 
 
 def load_text(text: str, tmp_path: Path) -> Benchmark:
@@ -90,16 +90,16 @@ def test_a_folder_becomes_a_benchmark(root: Path, tmp_path: Path):
     benchmark = written(tmp_path, root)
 
     assert has_what_lies_there(benchmark)
-    assert ("folder", root, 2) == (benchmark.source.kind, benchmark.source.root, benchmark.source.group_depth)
+    assert ("folder", root, 2) == (benchmark.images.kind, benchmark.images.root, benchmark.images.class_dir_depth)
 
 
 def test_a_folder_around_the_corruptions_is_left_out(root: Path, tmp_path: Path):
     """An archive unpacked into a folder of its name has its root inside."""
-    assert written(tmp_path, root.parent).source.root == root
+    assert written(tmp_path, root.parent).images.root == root
 
 
 def test_a_folder_for_each_archive_is_a_level_more(root: Path, tmp_path: Path):
-    """Several archives, each unpacked into a folder of its own, are read with group_depth 3."""
+    """Several archives, each unpacked into a folder of its own, are read with class_dir_depth 3."""
     write_tree(tmp_path / "all" / "noise" / "shot_noise" / "5", classes=CLASSES)
     (tmp_path / "all" / "weather").mkdir()
     for name in ("fog", "snow"):
@@ -107,7 +107,7 @@ def test_a_folder_for_each_archive_is_a_level_more(root: Path, tmp_path: Path):
 
     benchmark = written(tmp_path, tmp_path / "all")
 
-    assert 3 == benchmark.source.group_depth
+    assert 3 == benchmark.images.class_dir_depth
     assert {"shot_noise", "fog", "snow"} == set(benchmark.corruptions)
 
 
@@ -128,7 +128,7 @@ def test_published_names_are_suggested_and_not_believed(root: Path, tmp_path: Pa
     text = draft_benchmark("mine", [archive]).text
 
     assert "# published: imagenet_c" in text
-    assert "published" not in yaml.safe_load(text)["source"]
+    assert "published" not in yaml.safe_load(text)["images"]
 
 
 def test_arrays_become_a_benchmark(tmp_path: Path):
@@ -141,7 +141,7 @@ def test_arrays_become_a_benchmark(tmp_path: Path):
 
     benchmark = written(tmp_path, root)
 
-    assert ("npy", 32, SEVERITIES) == (benchmark.source.kind, benchmark.image_size, benchmark.severities)
+    assert ("npy", 32, SEVERITIES) == (benchmark.images.kind, benchmark.image_size, benchmark.severities)
     assert ("frost", "fog") == benchmark.corruptions
     assert "10 classes" in (tmp_path / "data" / "benchmarks" / "mine.yaml").read_text()
 
@@ -162,7 +162,7 @@ def test_shards_become_a_benchmark(tmp_path: Path, *, with_folders: bool):
 
     benchmark = written(tmp_path, tmp_path / "shards")
 
-    assert ("shards", None, 64) == (benchmark.source.kind, benchmark.shards, benchmark.image_size)
+    assert ("shards", None, 64) == (benchmark.images.kind, benchmark.shards, benchmark.image_size)
     assert " 2 classes" in (tmp_path / "data" / "benchmarks" / "mine.yaml").read_text()
 
 
@@ -174,7 +174,7 @@ def test_uncorrupted_images_are_to_be_corrupted(tmp_path: Path, *, is_packed: bo
 
     benchmark = written(tmp_path, source)
 
-    assert ("generated", "tiny_imagenet_c") == (benchmark.source.kind, benchmark.source.severity_table)
+    assert ("generated", "tiny_imagenet_c") == (benchmark.images.kind, benchmark.images.severity_table)
     assert COMMON_CORRUPTIONS == benchmark.corruptions
 
 
@@ -234,7 +234,7 @@ def test_a_model_has_the_outputs_of_the_class_map(tmp_path: Path):
 
     benchmark = written(tmp_path, tmp_path / "drawings")
 
-    assert "drawings" == benchmark.shift_set.name
+    assert "drawings" == benchmark.dataset.name
     assert ["resnet50"] == list(benchmark.models)
 
 
@@ -272,7 +272,7 @@ def test_images_of_ones_own_are_in_no_published_set(root: Path, tmp_path: Path, 
 
     benchmark = written(tmp_path, source)
 
-    assert ("mine", ("snow", "fog")) == (benchmark.shift_set.name, benchmark.shift_set.names)
+    assert ("mine", ("snow", "fog")) == (benchmark.dataset.name, benchmark.dataset.names)
 
 
 def test_no_folder_is_left_out_beside_one_of_a_known_name(root: Path, tmp_path: Path):
@@ -306,7 +306,7 @@ def test_shifts_of_ones_own_need_no_severities(tmp_path: Path, packing: str):
 
     assert (("fog", "dusk"), (0,), 32) == (benchmark.corruptions, benchmark.severities, benchmark.image_size)
     assert " 3 classes" in (tmp_path / "data" / "benchmarks" / "mine.yaml").read_text()
-    source = open_source(benchmark, Locations(root=tmp_path / "data"))
+    source = open_images(benchmark, Locations(root=tmp_path / "data"))
     with source.prepared(benchmark.cells):
         assert [5, 5] == [len(source.listing(cell).images) for cell in benchmark.cells]
 
@@ -316,7 +316,7 @@ def test_kinds_of_classes_are_no_shifts(tmp_path: Path):
     write_tree(tmp_path / "all" / "animals", classes={"cat": 2, "dog": 2})
     write_tree(tmp_path / "all" / "things", classes={"cup": 2})
 
-    assert "generated" == written(tmp_path, packed(tmp_path / "all", tmp_path / "all.tar")).source.kind
+    assert "generated" == written(tmp_path, packed(tmp_path / "all", tmp_path / "all.tar")).images.kind
 
 
 @pytest.mark.parametrize("packing", ["folder", "tar", "zip"])
@@ -333,7 +333,7 @@ def test_a_set_is_named_for_images_that_fit_it(root: Path, tmp_path: Path, packi
 
     benchmark = written(tmp_path, source)
 
-    assert (name, (1, 5)) == (benchmark.shift_set.name, benchmark.severities)
+    assert (name, (1, 5)) == (benchmark.dataset.name, benchmark.severities)
     assert {"fog", "snow"} == set(benchmark.corruptions)
 
 
@@ -350,7 +350,7 @@ def test_arrays_are_cifar_10_c_if_all_of_it_is_there(tmp_path: Path, num_rows: i
 
     benchmark = written(tmp_path, root)
 
-    assert (name, ("fog",)) == (benchmark.shift_set.name, benchmark.corruptions)
+    assert (name, ("fog",)) == (benchmark.dataset.name, benchmark.corruptions)
 
 
 @pytest.mark.parametrize("name", ["mine", "Mine"])
@@ -423,7 +423,7 @@ def test_a_name_with_odd_characters_is_quoted(root: Path, tmp_path: Path):
     odd = tmp_path / "a: 'b' #\"ü\" \\x"
     root.rename(odd)
 
-    assert written(tmp_path, odd).source.root == odd
+    assert written(tmp_path, odd).images.root == odd
 
 
 def test_many_names_with_hyphens_stay_whole(tmp_path: Path):
@@ -436,11 +436,11 @@ def test_many_names_with_hyphens_stay_whole(tmp_path: Path):
 
 
 def test_every_published_archive_is_known_by_its_name(tmp_path: Path):
-    """The suggestion is made for each of the published archives alone and for all of a data set."""
+    """The suggestion is made for each of the published archives alone and for all of a dataset."""
     write_tree(tmp_path / "x" / "fog" / "1", classes=CLASSES)
-    for data_set, shift_set in shipped_sets().items():
-        for name in shift_set.archives:
-            assert f"# published: {data_set}" in draft_benchmark("mine", [packed(tmp_path / "x", tmp_path / name)]).text
+    for dataset, dataset in shipped_sets().items():
+        for name in dataset.archives:
+            assert f"# published: {dataset}" in draft_benchmark("mine", [packed(tmp_path / "x", tmp_path / name)]).text
 
 
 def test_the_commands_told_are_run(root: Path, project: Project):
@@ -603,7 +603,7 @@ def test_a_file_has_every_set_that_a_folder_has(tmp_path: Path):
     assert "Not found under" in written.output
     loaded = load_benchmarks(tmp_path)
     assert () == loaded.faults
-    kinds = {name.removeprefix("sets/"): each.source.kind for name, each in loaded.benchmarks.items()}
+    kinds = {name.removeprefix("sets/"): each.images.kind for name, each in loaded.benchmarks.items()}
     assert {
         "imagenet_a": "folder", "imagenet_sketch": "folder", "imagenet_v2": "folder", "imagenet_r": "archive",
         "dtd": "folder", "food101": "archive", "imagenet_c": "folder",
@@ -617,7 +617,7 @@ def test_a_file_has_every_set_that_a_folder_has(tmp_path: Path):
     assert set(loaded.benchmarks) == set(loaded.parts_of("sets"))
     for name in ("imagenet_a", "imagenet_sketch", "imagenet_v2", "dtd"):
         benchmark = loaded.benchmarks[f"sets/{name}"]
-        source = open_source(benchmark, Locations(root=tmp_path / "data"))
+        source = open_images(benchmark, Locations(root=tmp_path / "data"))
         assert 1 == len(source.listing(benchmark.cells[0]).images)
 
 

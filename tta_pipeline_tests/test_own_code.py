@@ -33,7 +33,7 @@ def darker(image: np.ndarray) -> np.ndarray:
 """
 BENCHMARK = """
 title: Everything of one's own
-source: {{kind: digits, num_test: 60, severity_table: imagenet_c}}
+images: {{kind: digits, num_test: 60, severity_table: imagenet_c}}
 corruptions: [contrast]
 severities: [3, 5]
 image_size: 32
@@ -319,7 +319,7 @@ def test_what_publishing_leaves_out_is_named(project: Path, tmp_path: Path):
 
 FOLDER = """
 title: images of a folder
-source: {kind: folder, root: images}
+images: {kind: folder, root: images}
 custom: {names: [dusk, rain]}
 corruptions: [dusk, rain]
 image_size: 32
@@ -327,7 +327,7 @@ shards: {samples_per_shard: 10, seed: 0}
 models:
   net: {kind: python, factory: "my_models:SmallResNet", weights: none}
 experiments:
-  source: {model: net, method: source}
+  images: {model: net, method: source}
 """
 SHARDS = ("dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select",
           "mine/tar_shards,mine/shard_manifest", "--partition-range", "dusk|0...rain|0")  # fmt: skip
@@ -347,7 +347,7 @@ def test_a_run_needs_no_source_once_there_are_shards(tmp_path: Path):
     assert first.returncode == 0, first.stderr[-3000:]
 
     shutil.rmtree(tmp_path / "images")
-    file.write_text(text.replace("source: {model: net, method: source}", "norm: {model: net, method: norm}"))
+    file.write_text(text.replace("images: {model: net, method: source}", "norm: {model: net, method: norm}"))
     again = typed(tmp_path, "tta-pipeline", "run", "mine")
 
     assert again.returncode == 0, again.stderr[-3000:]

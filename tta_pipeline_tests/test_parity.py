@@ -181,8 +181,8 @@ def test_their_code_is_not_heard(scene: Scene, authors, capfd: pytest.CaptureFix
 def test_rows_are_chosen_by_method_or_title():
     """A method has all of its rows; a title has its own, and the one that shows its reason."""
     assert {"sar", "sar+come", "sar, forced resets"} <= {each.title for each in choose(["sar"])}
-    assert ["rotta, draws: batch", "rotta, draws: batch, memory by class"] == [
-        each.title for each in choose(["rotta, draws: batch"])
+    assert ["rotta, augment_per: batch", "rotta, augment_per: batch, memory by class"] == [
+        each.title for each in choose(["rotta, augment_per: batch"])
     ]
     assert COMPARISONS == tuple(choose([]))
     with pytest.raises(ValueError, match=r"'sra'.*docs/results/parity\.md"):

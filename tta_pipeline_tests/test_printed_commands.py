@@ -38,7 +38,7 @@ PLACES = {
 """Places of a reader's machine, and what stands for them in the world of the test."""
 MINE = """
 title: Few digits
-source: {kind: digits, num_test: 40, severity_table: imagenet_c}
+images: {kind: digits, num_test: 40, severity_table: imagenet_c}
 corruptions: [gaussian_noise, fog, jpeg_compression]
 severities: [1, 2, 3, 4, 5]
 image_size: 32
@@ -56,7 +56,7 @@ TUNED = """
   source_dynamic: {model: cnn, method: source, protocol: dynamic, severities: [5]}
   tent_dynamic: {<<: *tent, seeds: null, protocol: dynamic}
   tent_few: {<<: *tent, seeds: null, protocol: {shift: continual, order: by_class, classes_per_batch: 3}}
-  tent_tail: {<<: *tent, seeds: null, subset: {imbalance: 20}}
+  tent_tail: {<<: *tent, seeds: null, subset: {imbalance_factor: 20}}
 tuning:
   tent: {grid: {lr: [0.001, 0.1]}, severities: [5]}
 """
@@ -79,7 +79,7 @@ BEFORE = {
 echo '  mirrored: {{model: cnn, method: "my_method:MIRRORED", batch_size: 20}}' >> data/benchmarks/mine.yaml""",
     "docs/guides/streams.md": f"cat >> data/benchmarks/mine.yaml <<'YAML'{TUNED}YAML",
     "docs/guides/tuning.md": f"""cat >> data/benchmarks/mine.yaml <<'YAML'{TUNED}YAML
-dg launch --assets mine/held_out/source_split --partition-range 'speckle_noise|1...saturate|5'""",
+dg launch --assets mine/held_out/images --partition-range 'speckle_noise|1...saturate|5'""",
 }
 """What the reader of a page has done before: the benchmark is not there yet, tunes and has drawn its digits, or has one
 cell of ImageNet-C."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.errors import SourceError, WorkerError
+from tta_pipeline.errors import ImagesError, WorkerError
 from tta_pipeline.util.processes import Workers
 from tta_pipeline_tests.conftest import start_python
 from tta_pipeline_tests.work import refuse, work
@@ -37,7 +37,7 @@ def test_a_question_is_no_work():
 def test_an_error_is_raised_where_the_work_was_asked_for():
     """And the process does further work."""
     with Workers(1) as workers:
-        with pytest.raises(SourceError, match="fog"):
+        with pytest.raises(ImagesError, match="fog"):
             list(workers.map(refuse, [Path("fog")]))
         assert 9 == workers.submit(work, 3).result()[0]
 

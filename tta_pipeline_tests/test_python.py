@@ -438,7 +438,7 @@ def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project
     ("file", "expected"),
     [("fogs", ("imagenet_c", 12, "digital", True)), ("others", ("own", None, None, None))],
 )
-def test_a_record_has_the_shift_set_of_the_benchmark_that_its_manifest_names(
+def test_a_record_has_the_dataset_of_the_benchmark_that_its_manifest_names(
     fog: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, expected: tuple[object, ...]
 ):
     """So that it stands beside the results of the file; of shards that no file names, the set is called own."""
@@ -453,7 +453,7 @@ def test_a_record_has_the_shift_set_of_the_benchmark_that_its_manifest_names(
     done = CliRunner().invoke(main, ["evaluate", str(tmp_path / "fogs/contrast/5"), *command])
 
     assert 0 == done.exit_code, done.output
-    columns = "shift_set, shift_position, shift_family, counts_in_mean"
+    columns = "dataset, shift_position, shift_family, counts_in_mean"
     (row,) = tta.query(f"SELECT {columns} FROM evaluations", data_root=data.root).to_pylist()
     assert expected == tuple(row.values())
 

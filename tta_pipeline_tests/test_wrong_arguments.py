@@ -20,7 +20,7 @@ from tta_pipeline_tests.faults.full_disk import run_limited
 PLACES = ("file", "empty", "missing", "x" * 300, "noise.tar", "empty.tar", "folders", "listed", "foldered")
 VERBS: dict[str, Callable[[str], list[str]]] = {
     "make": lambda place: ["shards", "make", place, "out"],
-    "make --class-map": lambda place: ["shards", "make", "tree", "out", "--group-depth", "0", "--class-map", place],
+    "make --class-map": lambda place: ["shards", "make", "tree", "out", "--class-dir-depth", "0", "--class-map", place],
     "verify": lambda place: ["shards", "verify", place],
     "index": lambda place: ["shards", "index", place],
     "index --class-map": lambda place: ["shards", "index", "empty", "--class-map", place],
@@ -31,8 +31,8 @@ VERBS: dict[str, Callable[[str], list[str]]] = {
 }
 URL = "s3://bucket/x"
 AT_A_URL: tuple[list[str], ...] = (
-    ["shards", "make", "tree", URL, "--group-depth", "0", "--num-shards", "1"],
-    ["shards", "make", URL, "out", "--group-depth", "0", "--num-shards", "1"],
+    ["shards", "make", "tree", URL, "--class-dir-depth", "0", "--num-shards", "1"],
+    ["shards", "make", URL, "out", "--class-dir-depth", "0", "--num-shards", "1"],
     ["shards", "make", "--config", "at_a_url.yaml"],
     ["shards", "split", "tree", URL, "--parts", "2"],
     ["shards", "split", URL, "out", "--parts", "2"],
@@ -46,17 +46,17 @@ AT_A_URL: tuple[list[str], ...] = (
     ["new-benchmark", "later", URL],
     ["download", "imagenet_c", URL],
     ["init", URL],
-    ["run", "digits_c", "--decoded-folder", URL],
+    ["run", "digits_c", "--cache-dir", URL],
     ["prune", "--dry-run", "--decoded", URL],
 )
 FAULTS = (
     ["shards", "make", "tree", "out", "--expect-md5", "without"],
     ["shards", "make", "tree", "out", "--expect-md5", "noise.tar=12"],
     ["shards", "make", "tree", "out", "--class-pattern", "("],
-    ["shards", "make", "tree", "out", "--group-depth", "0", "--num-shards", "-1"],
-    ["shards", "make", "tree", "out", "--group-depth", "0", "--order", "dirichlet", "--delta", "nan"],
-    ["shards", "make", "tree", "file", "--group-depth", "0"],
-    ["shards", "make", "tree", "file/below", "--group-depth", "0"],
+    ["shards", "make", "tree", "out", "--class-dir-depth", "0", "--num-shards", "-1"],
+    ["shards", "make", "tree", "out", "--class-dir-depth", "0", "--order", "dirichlet", "--delta", "nan"],
+    ["shards", "make", "tree", "file", "--class-dir-depth", "0"],
+    ["shards", "make", "tree", "file/below", "--class-dir-depth", "0"],
     ["shards", "index", "http://[", "--into", "out"],
     ["shards", "index", "s3://", "--into", "out"],
     ["shards", "bench", "http://["],
@@ -116,7 +116,7 @@ def test_a_place_that_is_none_is_refused(verb: str, refused):
 @pytest.mark.parametrize("arguments", AT_A_URL, ids=lambda arguments: " ".join(arguments)[:60])
 def test_a_url_in_place_of_a_path_is_refused(arguments: list[str], refused, places: Path):
     """No folder called `s3:` is made; the line says how what is written comes there, or what is there comes here."""
-    (places / "at_a_url.yaml").write_text(f"sources: [tree]\noutput: {URL}\nnum_shards: 1\ngroup_depth: 0\n")
+    (places / "at_a_url.yaml").write_text(f"sources: [tree]\noutput: {URL}\nnum_shards: 1\nclass_dir_depth: 0\n")
 
     assert URL in refused(arguments)
     assert not (places / "s3:").exists()
@@ -144,7 +144,7 @@ def test_shards_from_python_are_not_written_to_a_url(output: str | Path, places:
     assert URL in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["decoded_folder", "stage_folder"])
+@pytest.mark.parametrize("name", ["cache_dir", "local_scratch_dir"])
 def test_a_folder_of_the_machine_is_not_at_a_url(name: str):
     """As a setting of the resource `compute`."""
     with pytest.raises(SettingsError) as caught:

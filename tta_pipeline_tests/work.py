@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from tta_pipeline.errors import SourceError
+from tta_pipeline.errors import ImagesError
 
 
 def work(number: int) -> tuple[int, int]:
@@ -16,4 +16,4 @@ def work(number: int) -> tuple[int, int]:
 
 def refuse(path: Path) -> None:
     """Raise what sharding would."""
-    raise SourceError(f"{path} is no image")
+    raise ImagesError(f"{path} is no image")

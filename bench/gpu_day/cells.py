@@ -115,10 +115,10 @@ def _experiment(plan: Plan, name: str) -> ExperimentResults:
     source = {"model": "own", "method": "source", "precision": "bf16", "batch_size": plan.batch_size}
     content = {
         "name": BENCHMARK, "title": "GPU day", "subset": True,
-        "source": {"kind": "folder", "root": str(plan.folder / "tree")},
+        "images": {"kind": "folder", "root": str(plan.folder / "tree")},
         "corruptions": [cell.corruption for cell in cells_of(plan)], "severities": [5],
         "image_size": plan.image_size, "shards": {"num_shards": plan.num_shards}, "models": {"own": model},
-        "experiments": {"source": source, "tent": tent},
+        "experiments": {"images": source, "tent": tent},
     }  # fmt: skip
     return ExperimentResults(
         benchmark=Benchmark.model_validate(content), experiment_name=name, locations=Locations(root=plan.data)

@@ -16,7 +16,7 @@ from bench.gpu_day.lines import Figure
 from bench.gpu_day.plan import Plan
 from bench.methods import SETTINGS
 from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.data.datasets.dataset_files import shipped_sets
 from tta_pipeline.domain.cells import Cell, grid_of_cells
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import PipelineError

@@ -139,7 +139,7 @@ _OF_200 = {"update_frequency": 200, "memory_size": 100}
 """SoTTA's settings where both sides predict batches of 200 just before a step."""
 _OF_1600 = {"stream_size": 1600}
 _SHARES = partial(torch.softmax, dim=1)
-_AS_THEIRS = {"draws": "batch"}
+_AS_THEIRS = {"augment_per": "batch"}
 _ROID_AS_THEIRS = {**_AS_THEIRS, "prior_correction": "logits"}
 _FEW_VIEWS = {"num_augmentations": 4}
 _SHORT_WARM_UP = {"num_samples_warm_up": 2000}
@@ -254,11 +254,11 @@ COMPARISONS: Sequence[Comparison] = (
     ),
     Comparison(
         title="unient, reliable samples", method="unient", repository="gaozhengqing/UniEnt", theirs=unient_of_eata,
-        changes={"samples": "reliable"},
+        changes={"adapt_on": "reliable"},
     ),
     Comparison(
         title="unient, reliable samples, soft split", method="unient", repository="gaozhengqing/UniEnt",
-        theirs=unient_of_eata, changes={"samples": "reliable", "split": "soft", "unknown_weight": 0.2},
+        theirs=unient_of_eata, changes={"adapt_on": "reliable", "split": "soft", "unknown_weight": 0.2},
     ),
     Comparison(
         title="sotta", method="sotta", repository="taeckyung/SoTTA", theirs=sotta, changes=_OF_200,
@@ -375,31 +375,33 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(
         title="cotta", method="cotta", draws_differ=True,
         repository=MD, theirs=COTTA, changes=_FEW_VIEWS, reason=_PER_IMAGE,
-        shown_by="cotta, draws: batch",
+        shown_by="cotta, augment_per: batch",
     ),
     Comparison(
-        title="cotta, draws: batch", method="cotta", repository=MD, theirs=COTTA, changes={**_FEW_VIEWS, **_AS_THEIRS}
+        title="cotta, augment_per: batch",
+        method="cotta", repository=MD, theirs=COTTA, changes={**_FEW_VIEWS, **_AS_THEIRS}
     ),
     Comparison(
         title="rotta", method="rotta", draws_differ=True,
         repository="BIT-DA/RoTTA", theirs=rotta, reason=f"{_PER_IMAGE}; {_NOISE}",
-        shown_by="rotta, draws: batch, memory by class",
+        shown_by="rotta, augment_per: batch, memory by class",
     ),
     Comparison(
-        title="rotta, draws: batch", method="rotta", repository="BIT-DA/RoTTA", theirs=rotta, changes=_AS_THEIRS,
-        reason=_NOISE, shown_by="rotta, draws: batch, memory by class",
+        title="rotta, augment_per: batch", method="rotta", repository="BIT-DA/RoTTA", theirs=rotta, changes=_AS_THEIRS,
+        reason=_NOISE, shown_by="rotta, augment_per: batch, memory by class",
     ),
     Comparison(
-        title="rotta, draws: batch, memory by class", method="rotta", repository="BIT-DA/RoTTA", theirs=rotta,
+        title="rotta, augment_per: batch, memory by class", method="rotta", repository="BIT-DA/RoTTA", theirs=rotta,
         changes=_AS_THEIRS, within=partial(patch.object, BalancedBank, "images", images_by_class),
     ),
     Comparison(
         title="petta", method="petta", draws_differ=True,
         repository="hthieu166/petta", theirs=petta, changes=_ONCE_A_BATCH,
-        reason=f"{_PER_IMAGE}; {_NOISE}; {_DIVERGENCE}", shown_by="petta, draws: batch, memory and divergence by class",
+        reason=f"{_PER_IMAGE}; {_NOISE}; {_DIVERGENCE}",
+        shown_by="petta, augment_per: batch, memory and divergence by class",
     ),
     Comparison(
-        title="petta, draws: batch, memory and divergence by class", method="petta", repository="hthieu166/petta",
+        title="petta, augment_per: batch, memory and divergence by class", method="petta", repository="hthieu166/petta",
         theirs=petta_with_divergence_of_each_class, changes=_NO_SMALL_DIFFERENCE,
         within=partial(patch.object, BalancedBank, "images", images_by_class),
     ),
@@ -419,24 +421,24 @@ COMPARISONS: Sequence[Comparison] = (
         title="roid", method="roid",
         repository=MD, theirs=ROID,
         reason=f"{_PER_IMAGE}; we multiply probabilities by the prior, they multiply logits",
-        shown_by="roid, draws: batch",
+        shown_by="roid, augment_per: batch",
     ),
     Comparison(
         title="roid, prior as theirs", method="roid", draws_differ=True, repository=MD, theirs=ROID,
-        changes={"prior_correction": "logits"}, reason=_PER_IMAGE, shown_by="roid, draws: batch",
+        changes={"prior_correction": "logits"}, reason=_PER_IMAGE, shown_by="roid, augment_per: batch",
     ),
-    Comparison(title="roid, draws: batch", method="roid", repository=MD, theirs=ROID, changes=_ROID_AS_THEIRS),
+    Comparison(title="roid, augment_per: batch", method="roid", repository=MD, theirs=ROID, changes=_ROID_AS_THEIRS),
     Comparison(
         title="cmf", method="cmf",
         repository=MD, theirs=CMF,
         reason=f"{_PER_IMAGE}; we multiply probabilities by the prior, they multiply logits",
-        shown_by="cmf, draws: batch",
+        shown_by="cmf, augment_per: batch",
     ),
     Comparison(
         title="cmf, prior as theirs", method="cmf", draws_differ=True, repository=MD, theirs=CMF,
-        changes={"prior_correction": "logits"}, reason=_PER_IMAGE, shown_by="cmf, draws: batch",
+        changes={"prior_correction": "logits"}, reason=_PER_IMAGE, shown_by="cmf, augment_per: batch",
     ),
-    Comparison(title="cmf, draws: batch", method="cmf", repository=MD, theirs=CMF, changes=_ROID_AS_THEIRS),
+    Comparison(title="cmf, augment_per: batch", method="cmf", repository=MD, theirs=CMF, changes=_ROID_AS_THEIRS),
     Comparison(
         title="roid, three times the rate", method="roid", repository=MD, theirs=ROID,
         changes={**_ROID_AS_THEIRS, "lr": 0.003},
@@ -457,14 +459,15 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(
         title="rmt", method="rmt", draws_differ=True,
         repository=MD, theirs=rmt, changes=_SHORT_WARM_UP, reason=f"{_PER_IMAGE}; {_STEPS}",
-        shown_by="rmt, draws: batch, small steps",
+        shown_by="rmt, augment_per: batch, small steps",
     ),
     Comparison(
-        title="rmt, draws: batch", method="rmt", repository=MD, theirs=rmt, changes={**_SHORT_WARM_UP, **_AS_THEIRS},
-        reason=_STEPS, shown_by="rmt, draws: batch, small steps",
+        title="rmt, augment_per: batch",
+        method="rmt", repository=MD, theirs=rmt, changes={**_SHORT_WARM_UP, **_AS_THEIRS},
+        reason=_STEPS, shown_by="rmt, augment_per: batch, small steps",
     ),
     Comparison(
-        title="rmt, draws: batch, small steps", method="rmt", repository=MD, theirs=rmt,
+        title="rmt, augment_per: batch, small steps", method="rmt", repository=MD, theirs=rmt,
         changes=_SMALL_STEPS,
     ),
     Comparison(

@@ -22,10 +22,10 @@ COLUMNS = (
 )  # fmt: skip
 _HEADINGS = ("comparison", "images", "differ", "our error, %", "their error, %", "result")
 _COMMANDS = """python -m bench.parity tent --clone tent --cifar CIFAR
-python -m bench.parity 'cotta, draws: batch' --clone test-time-adaptation --cifar CIFAR --images 800"""
+python -m bench.parity 'cotta, augment_per: batch' --clone test-time-adaptation --cifar CIFAR --images 800"""
 _REASONS = """- **Random draws.** We draw for each image of a view, the authors once per batch: `cotta`, `rotta`,
 `petta`,
-  `roid`, `cmf`, `rmt`. With `draws: batch` they agree.
+  `roid`, `cmf`, `rmt`. With `augment_per: batch` they agree.
 - **Rounding.** Adam, AdamW or large first steps enlarge it: `tent` and `eata` in bfloat16, `shot_im`, `sotta`, `tpt`,
   `tps`, `onzeta`, `rmt`. With smaller steps, or on images that are less sure, they agree.
 - **Our choice.** `bca` adds an image to the nearest embedding, `oga` caches in float32, `roid` and `cmf` multiply

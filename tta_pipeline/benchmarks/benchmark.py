@@ -14,9 +14,9 @@ from tta_pipeline.benchmarks.matrix import Matrix, as_list
 from tta_pipeline.benchmarks.model_specs import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings
 from tta_pipeline.benchmarks.tuning_settings import Tuning
-from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.shifts.shift_set_files import shift_set_of_file
-from tta_pipeline.data.sources.kinds import AnySource
+from tta_pipeline.data.datasets.dataset import Dataset
+from tta_pipeline.data.datasets.dataset_files import dataset_of_file
+from tta_pipeline.data.images.kinds import AnyImages
 from tta_pipeline.domain.cells import TRAIN, Cell, grid_of_cells
 from tta_pipeline.util.config_model import ConfigModel, IfMissing, Name
 from tta_pipeline.util.identifiers import BENCHMARK_NAME_PATTERN, name_problem
@@ -29,13 +29,13 @@ class Benchmark(ConfigModel):
     _file_sha256: str = PrivateAttr("")
     _left_out: frozenset[str] = PrivateAttr(frozenset())
     name: Annotated[str, Field(pattern=BENCHMARK_NAME_PATTERN)]
-    """Name of the file; for one of several sets in the file, `<file>/<shift set>`."""
+    """Name of the file; for one of several sets in the file, `<file>/<dataset>`."""
     title: str
     """Heading of tables and of the report."""
-    source: AnySource
+    images: AnyImages
     """Where the images come from."""
-    shift_set: Annotated[ShiftSet, IfMissing("`imagenet_c`")]
-    """Dataset of the images: the name of a set that comes with the project, or of a file `<name>.shifts.yaml` next to
+    dataset: Annotated[Dataset, IfMissing("`imagenet_c`")]
+    """Dataset of the images: the name of a set that comes with the project, or of a file `<name>.dataset.yaml` next to
     this one."""
     corruptions: Annotated[tuple[str, ...], IfMissing("those in the set's mean")]
     """Corruptions to evaluate, or the set's other shifts."""
@@ -52,7 +52,7 @@ class Benchmark(ConfigModel):
     the same photograph has different keys in different cells, since intervals and tests are over photographs."""
     image_size: int = Field(ge=16, le=LARGEST_IMAGE)
     """Height and width of every image in pixels, 16 to 16,384."""
-    shards: Annotated[ShardSettings | None, IfMissing("required, except if `source.kind` is `shards`")] = None
+    shards: Annotated[ShardSettings | None, IfMissing("required, except if `images.kind` is `shards`")] = None
     """How shards are made."""
     train_shards: Annotated[ShardSettings | None, IfMissing("like `shards`, permuted")] = None
     """How shards of training images are made. Their images are never resized or cropped by default: training does
@@ -71,27 +71,27 @@ class Benchmark(ConfigModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_shift_set(cls, value: Any, info: ValidationInfo) -> Any:
+    def _with_dataset(cls, value: Any, info: ValidationInfo) -> Any:
         if not isinstance(value, dict):
             return value
-        shift_set = shift_set_of_file(value, folder=Path((info.context or {}).get("folder", ".")))
-        defaults: dict[str, object] = {"corruptions": shift_set.in_mean, "severities": shift_set.cell_severities}
-        if shift_set.classes:
-            defaults["class_map"] = shift_set.classes
+        dataset = dataset_of_file(value, folder=Path((info.context or {}).get("folder", ".")))
+        defaults: dict[str, object] = {"corruptions": dataset.in_mean, "severities": dataset.cell_severities}
+        if dataset.classes:
+            defaults["class_map"] = dataset.classes
         given = {name: content for name, content in value.items() if name not in ("custom", "classes")}
         if "classes" in value:
             if "class_map" in value:
                 raise ValueError("found classes and class_map; expected one of them, since both mean the same")
             given["class_map"] = value["classes"]
-        return {**defaults, **given, "shift_set": shift_set}
+        return {**defaults, **given, "dataset": dataset}
 
     @field_validator("corruptions", "severities")
     @classmethod
     def _of_the_set(cls, found: tuple[str | int, ...], info: ValidationInfo) -> tuple[str | int, ...]:
-        shift_set: ShiftSet = info.data["shift_set"]
-        known = shift_set.names if info.field_name == "corruptions" else shift_set.cell_severities
+        dataset: Dataset = info.data["dataset"]
+        known = dataset.names if info.field_name == "corruptions" else dataset.cell_severities
         if unknown := [each for each in found if each not in known]:
-            choices = name_choices(unknown, known, listed_in=f"the shift set {shift_set.name}")
+            choices = name_choices(unknown, known, listed_in=f"the dataset {dataset.name}")
             raise ValueError(f"found {', '.join(map(str, unknown))}; expected any of {choices}")
         if len(set(found)) != len(found) or not found:
             raise ValueError(f"found {list(found)}; expected at least one, each once")
@@ -111,7 +111,7 @@ class Benchmark(ConfigModel):
     @field_validator("models")
     @classmethod
     def _with_templates(cls, models: dict[str, AnyModel], info: ValidationInfo) -> dict[str, AnyModel]:
-        templates = info.data["shift_set"].templates
+        templates = info.data["dataset"].templates
         return {name: model.with_templates(templates) for name, model in models.items()}
 
     @model_validator(mode="after")
@@ -123,7 +123,7 @@ class Benchmark(ConfigModel):
     def _problems(self) -> Iterator[str]:
         file = self._context()
         yield from self._name_problems()
-        yield from self.source.problems(self.cells, self.shift_set)
+        yield from self.images.problems(self.cells, self.dataset)
         for name, experiment in self.experiments.items():
             yield from experiment.problems(name, file)
             if name in self.tuning:
@@ -144,19 +144,19 @@ class Benchmark(ConfigModel):
                 yield f"experiments {name} and {name}_checks; expected another name, since {name} has checks so named"
 
     def _shard_problems(self) -> Iterator[str]:
-        if self.shards is None and not self.source.has_shards:
+        if self.shards is None and not self.images.has_shards:
             yield "shards is missing"
-        if self.shards is not None and self.source.has_shards:
-            yield "shards is given, but source.kind is 'shards', and these exist; expected no section shards"
-        if self.train_shards is not None and (self.source.has_shards or not self.source.has_train):
-            yield "train_shards is given, but there are no training images to write as shards; expected source.train"
+        if self.shards is not None and self.images.has_shards:
+            yield "shards is given, but images.kind is 'shards', and these exist; expected no section shards"
+        if self.train_shards is not None and (self.images.has_shards or not self.images.has_train):
+            yield "train_shards is given, but there are no training images to write as shards; expected images.train"
 
     def _context(self) -> FileContext:
         return FileContext(
             benchmark=self.name,
-            source=self.source,
+            images=self.images,
             severities=self.severities,
-            is_evaluated_whole=self.is_one_of_several and not self.shift_set.severities,
+            is_evaluated_whole=self.is_one_of_several and not self.dataset.severities,
             train_shards=self.shard_settings_of(TRAIN) if self.shards else None,
             models=self.models,
             methods={name: experiment.method for name, experiment in self.experiments.items()},
@@ -187,7 +187,7 @@ class Benchmark(ConfigModel):
 
     @property
     def is_one_of_several(self) -> bool:
-        """Whether the file has other shift sets too."""
+        """Whether the file has other datasets too."""
         return "/" in self.name
 
     @property
@@ -202,8 +202,8 @@ class Benchmark(ConfigModel):
 
     @property
     def held_out(self) -> tuple[str, ...]:
-        """Shifts on which hyperparameters may be chosen: held out by the shift set, and not reported here."""
-        return tuple(name for name in self.shift_set.held_out if name not in self.corruptions)
+        """Shifts on which hyperparameters may be chosen: held out by the dataset, and not reported here."""
+        return tuple(name for name in self.dataset.held_out if name not in self.corruptions)
 
     @property
     def held_out_cells(self) -> tuple[Cell, ...]:
@@ -213,21 +213,21 @@ class Benchmark(ConfigModel):
     @property
     def why_none_held_out(self) -> str:
         """If no shift is held out: why, and what the user can do."""
-        if self.shift_set.held_out:
+        if self.dataset.held_out:
             return (
-                f"{self.name} reports all shifts that {self.shift_set.name} holds out, "
-                f"{', '.join(self.shift_set.held_out)}; expected held-out corruptions that are not reported: leave "
+                f"{self.name} reports all shifts that {self.dataset.name} holds out, "
+                f"{', '.join(self.dataset.held_out)}; expected held-out corruptions that are not reported: leave "
                 "some out of corruptions"
             )
         return (
-            f"the shift set {self.shift_set.name} of {self.name} holds out no shifts to choose on; expected some in "
+            f"the dataset {self.dataset.name} of {self.name} holds out no shifts to choose on; expected some in "
             "its field held_out: tune on a set with held_out shifts, such as imagenet_c, and set the value by hand, or "
             "describe a set of your own that holds some of its shifts out"
         )
 
     def severities_of(self, experiment_name: str) -> tuple[int, ...]:
         """Return the severities that *experiment_name* evaluates, ascending."""
-        if not self.shift_set.severities:
+        if not self.dataset.severities:
             return self.severities
         return tuple(sorted(self.experiments[experiment_name].severities or self.severities))
 
@@ -265,17 +265,17 @@ class Benchmark(ConfigModel):
     @property
     def has_clean(self) -> bool:
         """Whether there are uncorrupted test images."""
-        return self.source.has_clean
+        return self.images.has_clean
 
     @property
     def has_train(self) -> bool:
         """Whether there are images to train source models on."""
-        return self.source.has_train
+        return self.images.has_train
 
     @property
     def is_drawn(self) -> bool:
         """Whether this project makes all images, including the clean ones."""
-        return self.source.is_drawn
+        return self.images.is_drawn
 
     def shard_settings_of(self, cell: Cell) -> ShardSettings:
         """Return how the shards of *cell* are made."""
@@ -285,7 +285,7 @@ class Benchmark(ConfigModel):
     @property
     def has_shards(self) -> bool:
         """Whether the source consists of existing shards, which are linked to and adopted."""
-        return self.source.has_shards
+        return self.images.has_shards
 
     def uses_clean_images(self, experiment_name: str) -> bool:
         """Return whether the method of *experiment_name* uses clean images before the stream."""
@@ -293,13 +293,13 @@ class Benchmark(ConfigModel):
 
     def num_published(self, cell: Cell) -> int | None:
         """Return how many images *cell* must have, which are published ones; None: any number is right."""
-        is_published = not self.subset and not self.is_generated and cell.corruption in self.shift_set.names
-        return self.shift_set.images_per_cell if is_published else None
+        is_published = not self.subset and not self.is_generated and cell.corruption in self.dataset.names
+        return self.dataset.images_per_cell if is_published else None
 
     @property
     def is_generated(self) -> bool:
-        """Whether this project makes the corrupted images; results are not comparable to a published data set."""
-        return self.source.is_generated
+        """Whether this project makes the corrupted images; results are not comparable to a published dataset."""
+        return self.images.is_generated
 
     @property
     def trained_models(self) -> dict[str, TrainedModel]:

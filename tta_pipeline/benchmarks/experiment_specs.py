@@ -87,9 +87,9 @@ class Experiment(ConfigModel):
 
     @model_validator(mode="after")
     def _has_a_list(self) -> "Experiment":
-        if ORDERS[self.protocol.order].needs_list and (self.subset is None or self.subset.listed is None):
+        if ORDERS[self.protocol.order].needs_list and (self.subset is None or self.subset.file is None):
             raise ValueError(
-                f"found order {self.protocol.order} without a list; expected subset: {{listed: FILE}}, a file with one "
+                f"found order {self.protocol.order} without a list; expected subset: {{file: FILE}}, a file with one "
                 "sample per line in the order of the stream, since neither images nor shards say when an image was "
                 "taken"
             )
@@ -97,9 +97,10 @@ class Experiment(ConfigModel):
 
     @model_validator(mode="after")
     def _configured(self) -> "Experiment":
-        if self.protocol.window > 1 and self.batch_size != 1:
+        if self.protocol.sliding_window > 1 and self.batch_size != 1:
             raise ValueError(
-                f"found batch_size {self.batch_size} with a window of {self.protocol.window}; expected batch_size 1"
+                f"found batch_size {self.batch_size} with a window of {self.protocol.sliding_window}; expected "
+                "batch_size 1"
             )
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"found seeds {list(self.seeds)}; expected each seed once")
@@ -136,10 +137,10 @@ class Experiment(ConfigModel):
         if (unknown and not file.is_evaluated_whole) or self.severities == ():
             yield f"{field}.severities is {list(self.severities or ())}; expected any of {list(file.severities)}"
         yield from self.protocol.problems(f"{field}.protocol", file)
-        if self.entry.source_data == "required" and not file.source.has_clean:
+        if self.entry.source_data == "required" and not file.images.has_clean:
             other = self.entry.without_source_data
             advice = f", or method {other}, which {self.method} is without them" if other else ""
-            yield f"{field}.method {self.method} needs clean images; expected source.clean{advice}"
+            yield f"{field}.method {self.method} needs clean images; expected images.clean{advice}"
         yield from self._tuned_problems(name, file)
 
     def _tuned_problems(self, name: str, file: FileContext) -> Iterator[str]:
@@ -179,7 +180,7 @@ class Experiment(ConfigModel):
     @property
     def method_batch_size(self) -> int:
         """Number of samples that the method sees at once: a batch, or a window of single images."""
-        return max(self.batch_size, self.protocol.window)
+        return max(self.batch_size, self.protocol.sliding_window)
 
     @property
     def method_name(self) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.data.sources.source_section import SourceSection
+from tta_pipeline.data.images.images_section import ImagesSection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,7 +12,7 @@ class FileContext:
     """Everything that a section needs to check itself and does not contain itself."""
 
     benchmark: str
-    source: SourceSection
+    images: ImagesSection
     severities: tuple[int, ...]
     is_evaluated_whole: bool
     """Whether any severities may be asked for: a set without severities, beside sets that have them, is evaluated

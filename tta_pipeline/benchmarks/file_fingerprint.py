@@ -33,8 +33,8 @@ def decided_parts(experiment: Experiment, *, seed: int, image_size: int, criteri
         OSError: the list of a subset cannot be read.
     """
     settings = experiment.model_dump(mode="json", exclude=set(_NOT_IN_SETTINGS), exclude_defaults=True)
-    if experiment.subset and experiment.subset.listed:
-        settings["subset"] = {"listed_sha256": hash_file(experiment.subset.listed.expanduser())}
+    if experiment.subset and experiment.subset.file:
+        settings["subset"] = {"file_sha256": hash_file(experiment.subset.file.expanduser())}
     order = ORDERS.get(experiment.stream_order)
     return {
         "method": {

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.matrix import expand_matrices
-from tta_pipeline.data.shifts.shift_set_files import ENDING as SHIFT_SET_ENDING
+from tta_pipeline.data.datasets.dataset_files import ENDING as DATASET_ENDING
 from tta_pipeline.domain.locations import EMBEDDED_BENCHMARKS, Locations
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.files import hash_file
@@ -35,7 +35,7 @@ class Fault:
 
     path: Path
     part: str | None = None
-    """Shift set that is left out, or that has the experiment that is left out; None: the file has one set, or cannot be
+    """Dataset that is left out, or that has the experiment that is left out; None: the file has one set, or cannot be
     read at all."""
     experiment: str | None = None
     """Name of the experiment that is left out; None: the whole file or part is."""
@@ -170,7 +170,7 @@ def load_benchmarks(*folders: Path, instead_of: Sequence[Path] = ()) -> LoadedBe
 
 
 def load_benchmark(path: Path) -> Benchmark:
-    """Read a benchmark file of one shift set, which must be entirely valid; `load_benchmarks` leaves faulty parts out.
+    """Read a benchmark file of one dataset, which must be entirely valid; `load_benchmarks` leaves faulty parts out.
 
     Raises:
         BenchmarkFileError: the file is not YAML, or a field is missing, unknown or out of range; the message names
@@ -189,7 +189,7 @@ def validate_content(path: Path, content: dict[str, Any], *, name: str) -> tuple
     """Return the benchmark *name* of *content*, or one for each of its sets; all of it must be valid.
 
     Args:
-        path: The file that has the content, as errors name it; shift sets in files are looked for beside it.
+        path: The file that has the content, as errors name it; datasets in files are looked for beside it.
         content: What a benchmark file says.
         name: Name in place of the file's.
 
@@ -244,7 +244,7 @@ def _describe_unexpected(error: BaseException) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """The content of a benchmark file for one shift set."""
+    """The content of a benchmark file for one dataset."""
 
     path: Path
     file: str
@@ -331,7 +331,7 @@ def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
     sets, shared = content["sets"], {name: value for name, value in content.items() if name != "sets"}
     if not isinstance(sets, dict) or not sets or not all(isinstance(each, dict) for each in sets.values()):
         raise BenchmarkFileError(
-            f"{path}: sets is {short_repr(sets)}; expected a section for each shift set, such as "
+            f"{path}: sets is {short_repr(sets)}; expected a section for each dataset, such as "
             "imagenet_r: {source: ...}"
         )
     for name, section in sets.items():
@@ -340,11 +340,11 @@ def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
         if odd := sorted(set(section) - _SET_FIELDS):
             choices = name_choices(odd, sorted(_SET_FIELDS), listed_in=Benchmark.listed_in)
             raise BenchmarkFileError(f"{path}: sets.{name} has {', '.join(odd)}; expected any of {choices}")
-        if twice := sorted({"source", "shift_set", "custom"} & set(shared)):
+        if twice := sorted({"images", "dataset", "custom"} & set(shared)):
             raise BenchmarkFileError(
                 f"{path}: found {', '.join(twice)} next to sets; expected this field in each of the sets"
             )
-        of_a_set = section if "custom" in section else {**section, "shift_set": name}
+        of_a_set = section if "custom" in section else {**section, "dataset": name}
         yield _Part(path=path, file=path.stem, name=name, content={**shared, **of_a_set}, origins=origins)
 
 
@@ -360,7 +360,7 @@ def _expand_matrices(path: Path, content: dict[str, Any]) -> tuple[Mapping[str, 
 
 
 _SET_FIELDS = frozenset({
-    "source", "custom", "subset", "corruptions", "severities", "class_map", "classes", "image_size", "shards",
+    "images", "custom", "subset", "corruptions", "severities", "class_map", "classes", "image_size", "shards",
     "train_shards",
 })  # fmt: skip
 """Fields that a section of `sets` can have."""
@@ -381,7 +381,7 @@ def _find_files(*folders: Path, faults: list[Fault]) -> Iterator[Path]:
 
 
 def _is_benchmark_file(path: Path) -> bool:
-    return path.suffix == ENDING and path.name[0] != "." and not path.name.endswith(SHIFT_SET_ENDING)
+    return path.suffix == ENDING and path.name[0] != "." and not path.name.endswith(DATASET_ENDING)
 
 
 def _printable(error: BenchmarkFileError) -> str:

@@ -67,7 +67,7 @@ class ModelSection(ConfigModel):
         return f"{self.kind} {next(filter(None, names), '')}"
 
     def with_templates(self, templates: tuple[str, ...]) -> Self:
-        """Return the section with the texts *templates* of a shift set, if its model reads texts."""
+        """Return the section with the texts *templates* of a dataset, if its model reads texts."""
         del templates
         return self
 
@@ -315,7 +315,7 @@ class ZeroShotModel(ModelSection):
         return templates
 
     def with_templates(self, templates: tuple[str, ...]) -> Self:
-        """Return the section with the *templates* of a shift set, unless it has its own or there are none."""
+        """Return the section with the *templates* of a dataset, unless it has its own or there are none."""
         return self.model_copy(update={"templates": templates}) if templates and self.templates is None else self
 
 
@@ -447,17 +447,17 @@ class TrainedModel(Recipe, ModelSection):
 
     def problems(self, name: str, file: FileContext) -> Iterator[str]:
         """Yield why the model cannot be trained on the training images of *file*."""
-        if not file.source.has_train:
-            yield f"models.{name}.kind is 'trained' and there are no training images; expected source.train"
+        if not file.images.has_train:
+            yield f"models.{name}.kind is 'trained' and there are no training images; expected images.train"
             return
         found = f"models.{name}.loader is {self.loader}"
-        if self.loader == "webdataset" and file.source.is_remote:
-            yield f"{found}, but source.root is a URL; expected loader indexed, or local shards: download them"
+        if self.loader == "webdataset" and file.images.is_remote:
+            yield f"{found}, but images.root is a URL; expected loader indexed, or local shards: download them"
         if self.loader != "imagefolder":
             return
-        if not file.source.has_loose_train:
+        if not file.images.has_loose_train:
             yield (
-                f"{found}, but source.train has no loose file for every image; expected loader indexed or webdataset, "
+                f"{found}, but images.train has no loose file for every image; expected loader indexed or webdataset, "
                 "or training images unpacked into a folder of class folders"
             )
         elif file.train_shards is not None and file.train_shards.changes_images:

@@ -9,9 +9,9 @@ from tta_pipeline.data.labels.label_files import is_shipped_list
 from tta_pipeline.util.config_model import ConfigModel
 
 
-def find_missing_source(benchmark: Benchmark) -> str:
+def find_missing_images(benchmark: Benchmark) -> str:
     """Return which path of the source, which is needed to make shards, does not exist; empty: all exist."""
-    missing = (each for each in missing_paths(benchmark) if each[0].startswith("source."))
+    missing = (each for each in missing_paths(benchmark) if each[0].startswith("images."))
     return next((f"{field} is {path.absolute()}, which does not exist" for field, path in missing), "")
 
 

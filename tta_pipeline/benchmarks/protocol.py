@@ -44,14 +44,14 @@ ORDERS: Mapping[str, type[SampleOrder]] = {
     "shuffled": Shuffled,
     "by_class": ByClass,
     "dirichlet": Dirichlet,
-    "listed": Listed,
+    "from_file": Listed,
 }
 """The orders of samples by the value of `order`."""
 DRIVERS: Mapping[str, type[SettingDriver]] = {
     "predict_after_update": AfterUpdateDriver,
     "stream_speed": RealTimeDriver,
     "adaptation_budget_s": BudgetDriver,
-    "window": WindowDriver,
+    "sliding_window": WindowDriver,
 }
 """Other ways to feed the method than that of the protocol, by the setting that asks for them."""
 _CORRELATED = "correlated"
@@ -68,7 +68,7 @@ def _first_line(kind: type) -> str:
 class Unknown(ConfigModel):
     """Images in a stream that belong to none of the benchmark's classes."""
 
-    source: str
+    benchmark: str
     """Benchmark with the unknown images; the shards of the same cell are used. It must have no class of this
     benchmark."""
     share: float = Field(gt=0, lt=1)
@@ -108,11 +108,11 @@ class Protocol(ConfigModel):
     """Largest number of parts of each corruption in a dynamic stream, 1 to 1,000: 3 in the authors' code (Zhang et al.
     2025, "DPCore: dynamic prompt coreset for continual test-time adaptation")."""
     unknown: Unknown | None = None
-    """Unknown images at random positions among the known ones, such as `{source: letters_c, share: 0.2}` (open-set
+    """Unknown images at random positions among the known ones, such as `{benchmark: letters_c, share: 0.2}` (open-set
     TTA: Lee et al. 2023, "Towards open-set test-time adaptation utilizing the wisdom of crowds in entropy
     minimization"; Gao et al. 2024, "Unified entropy optimization for open-set test-time adaptation"). Default:
     none."""
-    window: int = Field(default=1, ge=1, le=100_000)
+    sliding_window: int = Field(default=1, ge=1, le=100_000)
     """At batch size 1: number of newest images that the method sees at a time, at most 100,000. Only the prediction
     for the last one counts."""
     stream_speed: float | None = Field(default=None, gt=0, le=1)
@@ -184,10 +184,10 @@ class Protocol(ConfigModel):
 
     def problems(self, field: str, file: FileContext) -> Iterator[str]:
         """Yield a sentence for each problem of this protocol, in *field*, with the other sections of *file*."""
-        if self.clean != "never" and not file.source.has_clean:
-            yield f"{field}.clean needs clean images; expected source.clean"
-        if self.unknown is not None and self.unknown.source == file.benchmark:
-            yield f"{field}.unknown.source is {file.benchmark}; expected another benchmark's name"
+        if self.clean != "never" and not file.images.has_clean:
+            yield f"{field}.clean needs clean images; expected images.clean"
+        if self.unknown is not None and self.unknown.benchmark == file.benchmark:
+            yield f"{field}.unknown.benchmark is {file.benchmark}; expected another benchmark's name"
 
     def _is_given(self, setting: str) -> bool:
         return bool(getattr(self, setting) != type(self).model_fields[setting].default)
@@ -241,18 +241,18 @@ class Subset(ConfigModel):
     """The first samples in the stored order."""
     random: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Number of samples drawn at random; independent of how images are sharded."""
-    imbalance: float | None = Field(default=None, ge=1, le=1e6)
+    imbalance_factor: float | None = Field(default=None, ge=1, le=1e6)
     """Imbalance factor of a long tail, 1 to 1,000,000: classes drawn one after another with the seed keep a share of
     their samples that falls exponentially from 1 to 1 / factor (Cui et al. 2019, "Class-balanced loss based on
     effective number of samples", section 5.1)."""
     seed: Seed = 0
     """Seed of the random samples, and of the classes in the tail, 0 to 2^63 - 1."""
-    listed: Path | None = None
+    file: Path | None = None
     """File with one sample per line, `<class>/<file name>` as in the source, such as RobustBench's list of 5,000."""
 
     @model_validator(mode="after")
     def _one_of_four(self) -> "Subset":
-        kinds = ("first", "random", "imbalance", "listed")
+        kinds = ("first", "random", "imbalance_factor", "file")
         given = [name for name in kinds if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"found {', '.join(given) or 'nothing'}; expected one of {', '.join(kinds)}")
@@ -261,8 +261,8 @@ class Subset(ConfigModel):
     @property
     def name(self) -> str:
         """Name of the subset in tables."""
-        if self.listed:
-            return f"listed in {self.listed.name}"
-        if self.imbalance:
-            return f"long tail {self.imbalance:g}, seed {self.seed}"
+        if self.file:
+            return f"listed in {self.file.name}"
+        if self.imbalance_factor:
+            return f"long tail {self.imbalance_factor:g}, seed {self.seed}"
         return f"first {self.first}" if self.first else f"random {self.random}, seed {self.seed}"

@@ -78,7 +78,7 @@ def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Lo
 
 
 def require_held_out(benchmark: Benchmark, shifts: tuple[str, ...], who: str) -> None:
-    """Raise if some of *shifts* are reported by the benchmark, or not held out by its shift set, in the files now.
+    """Raise if some of *shifts* are reported by the benchmark, or not held out by its dataset, in the files now.
 
     Raises:
         EvaluationError: there are such shifts; the message begins with *who*.
@@ -86,7 +86,7 @@ def require_held_out(benchmark: Benchmark, shifts: tuple[str, ...], who: str) ->
     if odd := [shift for shift in shifts if shift not in benchmark.held_out]:
         held_out = ", ".join(benchmark.held_out) or "none"
         raise EvaluationError(
-            f"{who} on {', '.join(odd)}; expected shifts that {benchmark.shift_set.name} holds out and "
+            f"{who} on {', '.join(odd)}; expected shifts that {benchmark.dataset.name} holds out and "
             f"{benchmark.name} does not report, which are {held_out}: tune again on these, or set the values by hand"
         )
 
@@ -95,7 +95,7 @@ def find_origin(benchmark: Benchmark, experiment: Experiment, chosen: tuple[str,
     """Return the origin of the hyperparameters of *experiment*; those named in *chosen* come from a tuning.
 
     Chosen values count as tuned only if all other values are a preset's; otherwise the origin is `BY_HAND`. Images that
-    this project draws are of no published data set, whatever their shifts are called.
+    this project draws are of no published dataset, whatever their shifts are called.
     """
     if chosen:
         settings, batch_size = experiment.configured_hyperparameters(), experiment.method_batch_size
@@ -103,7 +103,7 @@ def find_origin(benchmark: Benchmark, experiment: Experiment, chosen: tuple[str,
         return TUNED if is_preset else BY_HAND
     return origin_of_settings(
         experiment.method, experiment.configured_hyperparameters(), batch_size=experiment.method_batch_size,
-        dataset=None if benchmark.is_drawn else benchmark.shift_set.name,
+        dataset=None if benchmark.is_drawn else benchmark.dataset.name,
         architecture=benchmark.models[experiment.model].network_name,
     )  # fmt: skip
 
@@ -122,7 +122,7 @@ def origin_of_settings(
         method: Name of the method, with its pieces or without.
         settings: Its hyperparameters.
         batch_size: Number of images in a batch.
-        dataset: Name of the published data set; None: images of none, or of an unknown one.
+        dataset: Name of the published dataset; None: images of none, or of an unknown one.
         architecture: Library and architecture of the network, as in records.
     """
     entry = METHODS.get(method.partition("+")[0])

@@ -48,9 +48,9 @@ class ShardSettings(ConfigModel):
     """JPEG quality of images that were resized or cropped; others are not encoded again."""
     labels: bool = False
     """Add a `.cls` and a `.json` member to each sample, for other programs."""
-    damaged: Literal["stop", "skip"] = "stop"
+    on_corrupt_image: Literal["error", "skip"] = "error"
     """What to do with a damaged image. The manifest lists skipped images."""
-    foreign_classes: Literal["refuse", "skip"] = "refuse"
+    extra_classes: Literal["error", "skip"] = "error"
     """What to do with class folders that are not in the class map. The manifest lists skipped folders."""
     shard_name: str | None = None
     """Pattern of shard names with a number of fixed width, such as `validation-%06d.tar`. Default:

@@ -117,7 +117,7 @@ class Recipe(TrainingInputSettings):
     """Decay per step of a moving average of the weights, which is then validated and kept. Default: no average."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of the forward pass: bf16 by PyTorch's autocast."""
-    held_out: float = Field(default=0.0, ge=0, lt=1)
+    val_fraction: float = Field(default=0.0, ge=0, lt=1)
     """Share of the training images for validation. With 0, clean test images are used, if there are any."""
     select: Literal["last", "best"] = "last"
     """Weights to evaluate: from the last epoch, or from the epoch of lowest error on held-out images. Both are kept."""
@@ -131,9 +131,10 @@ class Recipe(TrainingInputSettings):
             yield f"found warmup_epochs {self.warmup_epochs} with schedule one_cycle; expected 0: it has its own rise"
         if self.warmup_epochs >= self.epochs:
             yield f"found warmup_epochs {self.warmup_epochs} of {self.epochs} epochs; expected fewer"
-        if self.held_out and self.loader == "webdataset":
+        if self.val_fraction and self.loader == "webdataset":
             yield (
-                f"found held_out {self.held_out} with loader webdataset, which reads shards whole; expected loader "
+                f"found val_fraction {self.val_fraction} with loader webdataset, which reads shards whole; expected "
+                "loader "
                 "indexed or imagefolder"
             )
         if self.schedule == "one_cycle" and self.optimizer == "sgd" and self.momentum != _MOMENTUM:
@@ -141,8 +142,9 @@ class Recipe(TrainingInputSettings):
                 f"found momentum {self.momentum} with schedule one_cycle, which varies it from 0.95 to 0.85 and back; "
                 "expected another schedule, or no momentum"
             )
-        if self.select == "best" and not self.held_out:
+        if self.select == "best" and not self.val_fraction:
             yield (
-                "found select best without held_out; expected a share of the training images such as 0.1, since test "
+                "found select best without val_fraction; expected a share of the training images such as 0.1, since "
+                "test "
                 "images must not choose weights"
             )

@@ -58,7 +58,7 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
         raise BenchmarkFileError(f"found no model {model!r} of {benchmark}; expected one of {known}")
     if not found.has_clean:
         raise EvaluationError(
-            f"{benchmark} has no clean images; expected images to compare normalisations on: name them in source.clean"
+            f"{benchmark} has no clean images; expected images to compare normalisations on: name them in images.clean"
         )
     shard_set = ShardSet.open(locations.shards(found.name, CLEAN), expected_for_benchmark(found, locations, CLEAN))
     loaded = load_benchmark_model(found, model, locations)

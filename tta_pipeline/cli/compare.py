@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tta_pipeline.report.tables import Table
 
 _RUN_COLUMNS = (
-    "benchmark", "shift_set", "generated", "experiment", "corruption", "severity", "error_a", "error_b", "error_change",
+    "benchmark", "dataset", "generated", "experiment", "corruption", "severity", "error_a", "error_b", "error_change",
     "speed_ratio", "seed", "subset", "same_settings", "same_predictions",
 )  # fmt: skip
 
@@ -247,7 +247,7 @@ def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
     streams = [name for name in ("stream", "seed") if len({*table.column(name)} - {None}) > 1]
     what = ["class"] if any(table.column("class_name")) else ["corruption", "severity"]
     columns = ("benchmark", "generated", *streams, *what, error_a, error_b, "error_change", "better", "p_holm",
-               "min_diff", "shift_set")  # fmt: skip
+               "min_diff", "dataset")  # fmt: skip
     p_values = zip(table.column("p_holm"), table.column("p_is_bound"), strict=True)
     table = table.with_values("p_holm", [f"<= {p:.2g}" if is_bound else p for p, is_bound in p_values])
     table = table.with_values("class_name", [name or "all" for name in table.column("class_name")])

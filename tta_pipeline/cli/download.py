@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         "tta-pipeline download imagenet_c archives --shift fog --shift snow",
     ],
 )
-@click.argument("shift_set", metavar="SET")
+@click.argument("dataset", metavar="SET")
 @click.argument("folder", metavar="OUT", type=LocalPath(file_okay=False))
 @click.option("--archive", "archives", multiple=True, metavar="NAME", help="Only this archive; can be repeated.")
 @click.option(
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 @plain_errors
 @with_reporter
 def download(
-    shift_set: str, folder: Path, *, reporter: "ConsoleReporter", archives: tuple[str, ...], shifts: tuple[str, ...]
+    dataset: str, folder: Path, *, reporter: "ConsoleReporter", archives: tuple[str, ...], shifts: tuple[str, ...]
 ) -> None:
-    """Download the archives of a shift set, such as ImageNet-C.
+    """Download the archives of a dataset, such as ImageNet-C.
 
     The archives are saved in OUT as published, and their md5 is checked. Run the same command again after an
     interruption: it resumes. Incomplete files end in .unfinished; complete ones are not downloaded again. SET is a
-    set that comes with the project, or a file <SET>.shifts.yaml next to your benchmark files.
+    set that comes with the project, or a file <SET>.dataset.yaml next to your benchmark files.
     """
-    from tta_pipeline.data.shifts import downloading
-    from tta_pipeline.data.shifts.shift_set_files import find_shift_set
+    from tta_pipeline.data.datasets import downloading
+    from tta_pipeline.data.datasets.dataset_files import find_dataset
     from tta_pipeline.domain.locations import Locations
 
-    found = find_shift_set(shift_set, Locations.from_environment().benchmark_files)
+    found = find_dataset(dataset, Locations.from_environment().benchmark_files)
     chosen = downloading.select_archives(found, archives=archives, shifts=shifts)
     for step in downloading.download(chosen, folder, reporter, homepage=found.homepage):
         done = step.done

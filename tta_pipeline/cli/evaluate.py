@@ -154,7 +154,7 @@ def _write_result(row: "Evaluation", started_at: str) -> Path:
             "first, for the folder of its results: shard it again, or leave --record out"
         )
     locations = Locations.from_environment()
-    row = _with_shift_set(row, locations)
+    row = _with_dataset(row, locations)
     result = Result(
         kind="evaluation",
         benchmark=row.cell.benchmark,
@@ -172,17 +172,17 @@ def _write_result(row: "Evaluation", started_at: str) -> Path:
     return stored.path
 
 
-def _with_shift_set(row: "Evaluation", locations: "Locations") -> "Evaluation":
-    """Return *row* with the shift set of the benchmark that its manifest names, if a file has it with this shift."""
+def _with_dataset(row: "Evaluation", locations: "Locations") -> "Evaluation":
+    """Return *row* with the dataset of the benchmark that its manifest names, if a file has it with this shift."""
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.domain.cells import CLEAN
     from tta_pipeline.evaluation.experiment_results import shift_facts
 
     benchmark = load_all_benchmarks(locations).benchmarks.get(row.cell.benchmark)
-    if benchmark is None or row.cell.corruption not in (*benchmark.shift_set.names, CLEAN.corruption):
+    if benchmark is None or row.cell.corruption not in (*benchmark.dataset.names, CLEAN.corruption):
         return row
-    dataset = benchmark.shift_set
-    labels = replace(row.labels, shift_set=dataset.name, shift=shift_facts(dataset, row.cell.corruption))
+    dataset = benchmark.dataset
+    labels = replace(row.labels, dataset=dataset.name, shift=shift_facts(dataset, row.cell.corruption))
     return replace(row, labels=labels)
 
 

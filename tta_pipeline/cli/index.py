@@ -15,7 +15,7 @@ from tta_pipeline.cli.common import (
     with_reporter,
 )
 from tta_pipeline.cli.verbs import Verb
-from tta_pipeline.data.sources.shard_layouts import LAYOUTS
+from tta_pipeline.data.images.shard_layouts import LAYOUTS
 from tta_pipeline.util.plurals import count_of
 
 if TYPE_CHECKING:

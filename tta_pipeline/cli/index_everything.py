@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.labels.label_files import read_devkit_ids
-from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY
-from tta_pipeline.data.sources.existing_shards import read_class_names
-from tta_pipeline.data.sources.shard_files import (
+from tta_pipeline.data.datasets.dataset import MAX_SEVERITY
+from tta_pipeline.data.images.existing_shards import read_class_names
+from tta_pipeline.data.images.shard_files import (
     find_one_set,
     find_shard_files,
     is_tar_like,
@@ -15,6 +13,8 @@ from tta_pipeline.data.sources.shard_files import (
     unpack,
     unpacked_path,
 )
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.labels.label_files import read_devkit_ids
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.loading.shards_at_url import adopt_url

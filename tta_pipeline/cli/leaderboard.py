@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 _LEADERBOARD_COLUMNS = (
     "benchmark", "generated", "untrained", "experiment", "mean_error", "sd_error", "error_worst_10pct_seeds",
     "mean_error_at_5", "clean_error", "ms_per_image", "num_cells", "subset", "num_runs", "num_diverged", "without_file",
-    "shift_set",
+    "dataset",
 )  # fmt: skip
 _CORRUPTION_COLUMNS = (
     "benchmark", "generated", "untrained", "corruption", "experiment", "mean_error", "sd_error", "error_at_5",
-    "mean_ece", "num_cells", "subset", "num_runs", "shift_set",
+    "mean_ece", "num_cells", "subset", "num_runs", "dataset",
 )  # fmt: skip
 _AGREES = (
     "A mean error agrees if it is no further from the published one, over the same cells, than two samples of images "
@@ -36,7 +36,7 @@ _AGREES = (
 )
 _PUBLISHED_COLUMNS = (
     "benchmark", "generated", "experiment", "published_as", "mean_error", "published_error", "error_change",
-    "chance_error", "agrees", "num_cells", "largest_change", "largest_at", "subset", "source", "shift_set",
+    "chance_error", "agrees", "num_cells", "largest_change", "largest_at", "subset", "source", "dataset",
 )  # fmt: skip
 
 
@@ -47,16 +47,16 @@ _PUBLISHED_COLUMNS = (
         "tta-pipeline leaderboard --benchmark digits_c --wide",
         "tta-pipeline leaderboard --by corruption --format latex --output table.tex",
         "tta-pipeline leaderboard --format parquet --output leaderboard.parquet",
-        "tta-pipeline leaderboard --published figures.csv",
-        "tta-pipeline leaderboard --published unaggregated_results.csv --line Standard_R50",
+        "tta-pipeline leaderboard --reference figures.csv",
+        "tta-pipeline leaderboard --reference unaggregated_results.csv --reference-row Standard_R50",
     ],
 )
 @click.option("--by", type=click.Choice(["corruption"]), help="A row per corruption and experiment.")
 @click.option("--benchmark", metavar="NAME", help="Only this benchmark.")
-@click.option("--published", "published_file", type=LocalPath(dir_okay=False, exists=True),
+@click.option("--reference", "published_file", type=LocalPath(dir_okay=False, exists=True),
               metavar="FILE", help="Compare with the published errors in this CSV file.")  # fmt: skip
-@click.option("--line", metavar="NAME", help="Compare all experiments with this row of FILE. Default: the row with "
-              "the experiment's name.")  # fmt: skip
+@click.option("--reference-row", "line", metavar="NAME", help="Compare all experiments with this row of FILE. "
+              "Default: the row with the experiment's name.")  # fmt: skip
 @with_output
 @plain_errors
 def leaderboard(
@@ -70,13 +70,13 @@ def leaderboard(
     """Print the leaderboard: text, LaTeX, CSV and others.
 
     Shows mean errors with 95 % intervals over images, and the cost per image. The best of comparable results is
-    bold. --wide, --json and files have all columns. --published compares your run with a paper. Damaged results are
+    bold. --wide, --json and files have all columns. --reference compares your run with a paper. Damaged results are
     listed below the table, count nowhere, and make the exit status 1.
     """
     if published_file and by:
-        raise click.UsageError("found --published with --by; expected one of them")
+        raise click.UsageError("found --reference with --by; expected one of them")
     if line and not published_file:
-        raise click.UsageError("found --line without --published; expected a file of published errors")
+        raise click.UsageError("found --reference-row without --reference; expected a file of published errors")
     locations = Locations.from_environment()
     with (
         current_metrics(locations) as connection,
@@ -141,7 +141,9 @@ def _read_lines(path: Path, line: str | None) -> "list[PublishedError]":
     found = read_published(path)
     names = dict.fromkeys(each.published_as for each in found)  # in the order of the file
     if line is not None and line not in names:
-        raise click.UsageError(f"--line is {line!r}; expected one of {name_choices(line, names, listed_in=str(path))}")
+        raise click.UsageError(
+            f"--reference-row is {line!r}; expected one of {name_choices(line, names, listed_in=str(path))}"
+        )
     return found
 
 
@@ -162,7 +164,10 @@ def _write_agreement(answer: "Answer", path: Path, output: Output, before: Seque
         return
     table = output.read(answer)
     if not table.rows:
-        say(f"no experiment has cells and the name of a line in {path}: name the line by --line, or correct the names")
+        say(
+            f"no experiment has cells and the name of a line in {path}: name the line by --reference-row, or correct "
+            "the names"
+        )
         return
     output.write_table(choose_columns(table, output.form, _PUBLISHED_COLUMNS), before=[*before, _AGREES])
 
@@ -208,7 +213,7 @@ def _find_intervals(table: "Table", connection: Any, locations: Locations, *, co
     """Return for each row of *table* the intervals of its benchmark: those that are kept, or computed now."""
     from tta_pipeline.report.intervals import Intervals, Keep
 
-    rows = list(zip(table.column("benchmark"), table.column("shift_set"), strict=True))
+    rows = list(zip(table.column("benchmark"), table.column("dataset"), strict=True))
     kept = {which: Keep.of(connection, locations, *which).read() for which in dict.fromkeys(rows)}
     found = {which: each for which, each in kept.items() if each and not (compares and each.p_values is None)}
     if missing := [which for which in kept if which not in found]:
@@ -224,7 +229,7 @@ def _compute_intervals(
     *,
     compares: bool,
 ) -> "Mapping[tuple[str, str], Intervals]":
-    """Return the intervals of the benchmarks and shift sets in *missing*, and say which a faulty file leaves out."""
+    """Return the intervals of the benchmarks and datasets in *missing*, and say which a faulty file leaves out."""
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.report.pages.leaderboard_intervals import compute_missing
     from tta_pipeline.util.progress import log_reporter

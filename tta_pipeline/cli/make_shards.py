@@ -27,12 +27,20 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
     from tta_pipeline.benchmarks.shard_settings import ShardSettings
-    from tta_pipeline.data.sources.source_section import ImagesSection
+    from tta_pipeline.data.images.images_section import ConvertedSection
     from tta_pipeline.util.console import ConsoleReporter
 
 
 _PATTERN_LIMIT_S = 2.0
-_ABOUT_SOURCE = ("sources", "group_depth", "class_pattern", "layout", "ground_truth", "ground_truth_name", "function")
+_ABOUT_SOURCE = (
+    "sources",
+    "class_dir_depth",
+    "class_pattern",
+    "layout",
+    "ground_truth",
+    "ground_truth_name",
+    "function",
+)
 
 _PROBES = ("n01440764/", "a", "0", "_", "n0144_", "A.")
 
@@ -74,10 +82,10 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
         "tta-pipeline shards make ImageNet-C shards --num-shards 16",
         "tta-pipeline shards make noise.tar blur.tar shards --max-shard-bytes 1000000000",
         (
-            "tta-pipeline shards make Tiny-ImageNet-C shards --num-shards 4 --group-prefix frost "
-            "--class-map wnids.json --skip-foreign-classes"
+            "tta-pipeline shards make Tiny-ImageNet-C shards --num-shards 4 --only frost "
+            "--class-map wnids.json --skip-extra-classes"
         ),
-        "tta-pipeline shards make imagenet/val shards/clean/0 --group-depth 0 --num-shards 16",
+        "tta-pipeline shards make imagenet/val shards/clean/0 --class-dir-depth 0 --num-shards 16",
         "tta-pipeline shards make --function my_images:images --argument root=/data shards/fog/5 --num-shards 1",
     ],
 )
@@ -90,10 +98,10 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
               "names the cell, such as shards/fog/5.")  # fmt: skip
 @click.option("--argument", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of --function; VALUE "
               "is JSON, otherwise text.")  # fmt: skip
-@click.option("--group-depth", type=click.IntRange(0, 3), default=2, show_default=True, help="Levels of folders "
+@click.option("--class-dir-depth", type=click.IntRange(0, 3), default=2, show_default=True, help="Levels of folders "
               "above the class folders: 0 a single set, 2 corruption/severity, 3 "
               "archive/corruption/severity.")  # fmt: skip
-@click.option("--group-prefix", "prefixes", multiple=True, help="Only groups with this prefix: fog, or fog/5.")
+@click.option("--only", "prefixes", multiple=True, help="Only groups with this prefix: fog, or fog/5.")
 @click.option("--num-shards", type=click.IntRange(1), help="Exact number of shards per cell.")
 @click.option("--samples-per-shard", type=click.IntRange(1), help="Maximum number of samples per shard.")
 @click.option("--max-shard-bytes", type=click.IntRange(10240), help="Maximum size of a shard in bytes; can be "
@@ -102,7 +110,7 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
 @click.option(
     "--suffix", type=click.Choice(["jpg"]), help="Name JPEG files .jpg, for readers that look only for jpg;png."
 )
-@click.option("--shift-set", default="imagenet_c", show_default=True, help="Dataset, for the names of shifts, "
+@click.option("--dataset", default="imagenet_c", show_default=True, help="Dataset, for the names of shifts, "
               "severities and published folders.")  # fmt: skip
 @click.option("--class-map", type=LocalPath(is_read=True), help="JSON file, meta.mat, or a list that comes with "
               "the project, such as imagenet. Default: the class folders, sorted.")  # fmt: skip
@@ -120,9 +128,9 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
 @click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True,
               help="JPEG quality of images encoded again.")  # fmt: skip
 @click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
-@click.option("--skip-damaged", is_flag=True, help="Leave out damaged images, and list them in the manifest.")
+@click.option("--skip-corrupt-images", is_flag=True, help="Leave out damaged images, and list them in the manifest.")
 @click.option(
-    "--skip-foreign-classes",
+    "--skip-extra-classes",
     is_flag=True,
     help="Leave out class folders that are not in the class map.",
 )
@@ -133,7 +141,7 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     multiple=True,
     metavar="NAME=MD5",
     help="MD5 of an archive, checked while it is read. published stands for the known MD5 of an archive of "
-    "ILSVRC2012 or of a shift set.",
+    "ILSVRC2012 or of a dataset.",
 )
 @click.option("--layout", type=click.Choice(["corruptions", "classes", "nested", "flat"]), default="corruptions",
               show_default=True, help="Layout of archives: nested has a tar per class, flat has no "
@@ -162,18 +170,18 @@ def make_shards(
             "expected SOURCE... or --function, and OUT, here or in the file of --config as sources, function and output"
         )
     _require_quick_pattern(options["class_pattern"])
-    from tta_pipeline.data.shifts.shift_set_files import find_shift_set
+    from tta_pipeline.data.datasets.dataset_files import find_dataset
     from tta_pipeline.domain.locations import Locations
     from tta_pipeline.shards.verification import describe_missing_classes, find_missing_classes
 
     own_folder = Locations.from_environment().benchmark_files
     about = {name: options.pop(name) for name in _ABOUT_SOURCE}
-    shift_set = options.pop("shift_set")
+    dataset = options.pop("dataset")
     rest = {name: options.pop(name) for name in ("output", "prefixes", "class_map", "jobs")}
     settings = _shard_settings(options)
     order = ShardRequest(
-        source=_section({**about, "class_map": rest["class_map"]}, md5s, arguments),
-        shift_set=find_shift_set(shift_set, own_folder),
+        images=_section({**about, "class_map": rest["class_map"]}, md5s, arguments),
+        dataset=find_dataset(dataset, own_folder),
         settings=settings,
         **rest,
     )
@@ -191,19 +199,19 @@ def make_shards(
         reporter.report_finished(line + left_out, facts, number=number, total=total)
 
 
-def _section(options: dict[str, Any], md5s: Sequence[str], arguments: Sequence[str]) -> "ImagesSection":
-    """Return the section `source` of a benchmark file for *options*."""
+def _section(options: dict[str, Any], md5s: Sequence[str], arguments: Sequence[str]) -> "ConvertedSection":
+    """Return the section `images` of a benchmark file for *options*."""
     from pydantic import ValidationError
 
-    from tta_pipeline.data.sources.kinds import section_from_options
-    from tta_pipeline.data.sources.source_options import SourceOptions
+    from tta_pipeline.data.images.image_options import ImageOptions
+    from tta_pipeline.data.images.kinds import section_from_options
 
     class_map: Path | None = options["class_map"]
     has_devkit = class_map is not None and class_map.suffix == ".mat" and options["ground_truth"] is not None
     about = {name: options[name] for name in _ABOUT_SOURCE}
     try:
         return section_from_options(
-            SourceOptions(
+            ImageOptions(
                 **about,
                 devkit=class_map if has_devkit else None,
                 expect_md5=_parse_md5s(md5s),
@@ -231,8 +239,8 @@ def _parse_md5s(md5s: Sequence[str]) -> dict[str, str]:
 
 def _published_md5(name: str) -> str:
     """Return the MD5 of the published archive *name*; empty if none is known."""
-    from tta_pipeline.data.shifts.shift_set_files import shipped_sets
-    from tta_pipeline.data.sources.kinds.clean_images import MD5_BY_ARCHIVE
+    from tta_pipeline.data.datasets.dataset_files import shipped_sets
+    from tta_pipeline.data.images.kinds.clean_images import MD5_BY_ARCHIVE
 
     of_sets = {each: facts.md5 or "" for known in shipped_sets().values() for each, facts in known.archives.items()}
     return MD5_BY_ARCHIVE.get(name) or of_sets.get(name, "")
@@ -258,8 +266,8 @@ def _shard_settings(options: dict[str, Any]) -> "ShardSettings":
     from tta_pipeline.benchmarks.shard_settings import ShardSettings
 
     skips = {
-        "damaged": "skip" if options.pop("skip_damaged") else "stop",
-        "foreign_classes": "skip" if options.pop("skip_foreign_classes") else "refuse",
+        "on_corrupt_image": "skip" if options.pop("skip_corrupt_images") else "error",
+        "extra_classes": "skip" if options.pop("skip_extra_classes") else "error",
         "format": options.pop("storage"),
     }
     try:

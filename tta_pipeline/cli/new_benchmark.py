@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tta_pipeline.benchmarks.model_specs import NetworkSection
-    from tta_pipeline.data.sources.source_section import Survey
+    from tta_pipeline.data.images.images_section import Survey
 
 
 @click.command(

@@ -33,7 +33,7 @@ _KINDS = ("superseded", "gone", "predictions", "states", "decoded", "unfinished"
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option("--decoded", multiple=True, type=LocalPath(exists=True, file_okay=False),
               metavar="DIR", help="Also search this folder for decoded cells (the resource's "
-              "`decoded_folder`).")  # fmt: skip
+              "`cache_dir`).")  # fmt: skip
 @click.option("--beside", multiple=True, type=LocalPath(exists=True, file_okay=False),
               metavar="DIR", help="Also search this folder for files that killed commands left next to their "
               "outputs.")  # fmt: skip

@@ -89,7 +89,7 @@ class _Request:
     experiments: tuple[str, ...]
     selection: _Selection
     device: str
-    decoded_folder: str
+    cache_dir: str
     part: "Part | str"
     """`prepare`: shards and models; a part of the evaluations; `report`; empty: all of it."""
     num_processes: int
@@ -99,12 +99,12 @@ class _Request:
     @property
     def compute(self) -> dict[str, str]:
         """Settings of the resource of this name."""
-        return {"device": self.device, **({"decoded_folder": self.decoded_folder} if self.decoded_folder else {})}
+        return {"device": self.device, **({"cache_dir": self.cache_dir} if self.cache_dir else {})}
 
     def options(self) -> Iterator[str]:
         """Yield the options with which a process does a part of this."""
         yield f"--device={self.device}"
-        yield from (f"--decoded-folder={folder}" for folder in [self.decoded_folder] if folder)
+        yield from (f"--cache-dir={folder}" for folder in [self.cache_dir] if folder)
         yield from (f"--experiment={name}" for name in self.experiments)
         yield from (f"--cell={key}" for key in self.selection.keys)
         yield from (f"--corruption={name}" for name in self.selection.corruptions)
@@ -130,7 +130,7 @@ class _Request:
               "be repeated.")  # fmt: skip
 @click.option("--severity", "severities", multiple=True, type=int, help="Only this severity; can be repeated.")
 @with_device
-@click.option("--decoded-folder", type=LocalPath(path_type=str), metavar="DIR",
+@click.option("--cache-dir", type=LocalPath(path_type=str), metavar="DIR",
               help="Keep decoded images and features in this folder, so that methods share them.")  # fmt: skip
 @click.option("--processes", "num_processes", type=click.IntRange(1, MAX_PROCESSES), default=1, show_default=True,
               help="Number of processes that evaluate at the same time, each on its own device.")  # fmt: skip
@@ -148,7 +148,7 @@ def run(
     corruptions: tuple[str, ...],
     severities: tuple[int, ...],
     device: str,
-    decoded_folder: str | None,
+    cache_dir: str | None,
     num_processes: int,
     part: "Part | str",
     force: bool,
@@ -179,7 +179,7 @@ def run(
         experiments=experiments,
         selection=selection,
         device=device,
-        decoded_folder=decoded_folder or "",
+        cache_dir=cache_dir or "",
         part=part,
         num_processes=num_processes,
         force=force,
@@ -192,7 +192,7 @@ def run(
 
 def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, request: _Request) -> bool:
     """Do what is unfinished of one benchmark, and return whether nothing was left out."""
-    from tta_pipeline.benchmarks.named_paths import find_missing_source
+    from tta_pipeline.benchmarks.named_paths import find_missing_images
     from tta_pipeline.evaluation.device.devices import find_devices
     from tta_pipeline.evaluation.work.pieces import REPORT
     from tta_pipeline.models.own_transforms import find_other_transforms
@@ -218,7 +218,7 @@ def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, request: _Request)
     planner = _make_planner(benchmark, locations, chosen, is_chosen, request)
     pieces = _pieces_of(request.part, benchmark, planner.plan_pieces(planner.find_unfinished()))
     makes_shards = any(piece.stage in ("sets", "shards") for piece in pieces)
-    if makes_shards and (missing := find_missing_source(benchmark)):
+    if makes_shards and (missing := find_missing_images(benchmark)):
         exit_with_error(f"{benchmark.name}: {missing}; put it there, or correct the benchmark file")
     if pieces:
         _print_plan(pieces, request.num_processes)

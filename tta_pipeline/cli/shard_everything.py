@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 
 from tta_pipeline.benchmarks.shard_settings import LARGEST_IMAGE, ShardSettings
+from tta_pipeline.data.datasets.dataset import Dataset
+from tta_pipeline.data.datasets.dataset_files import match_cell
+from tta_pipeline.data.images.images_section import ConvertedSection, ImagesContext
+from tta_pipeline.data.images.listing import Source
 from tta_pipeline.data.labels.class_map import ClassMap, class_map_of_found, pin_class_map, read_pinned_class_map
 from tta_pipeline.data.labels.label_files import read_classes
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
-from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.shifts.shift_set_files import match_cell
-from tta_pipeline.data.sources.listing import Source
-from tta_pipeline.data.sources.source_section import ImagesSection, SourceContext
 from tta_pipeline.domain.cells import CLEAN, Cell, grid_of_cells
 from tta_pipeline.domain.locations import CLASS_MAP_FILE
-from tta_pipeline.errors import PipelineError, SourceError
+from tta_pipeline.errors import ImagesError, PipelineError
 from tta_pipeline.shards.conversion import Conversion
 from tta_pipeline.shards.manifest import WRITER_FILE
 from tta_pipeline.shards.set_contents import PublishedShardSet
@@ -32,13 +32,13 @@ from tta_pipeline.util.progress import Reporter, Step, quiet_reporter
 class ShardRequest:
     """Arguments of `tta-pipeline shards make`."""
 
-    source: ImagesSection
+    images: ConvertedSection
     output: Path
     settings: ShardSettings
-    shift_set: ShiftSet
+    dataset: Dataset
     prefixes: tuple[str, ...] = ()
     class_map: Path | None = None
-    """File with the classes, or the name of a list that comes with the project; None: the list of the shift set, or
+    """File with the classes, or the name of a list that comes with the project; None: the list of the dataset, or
     else the class folders."""
     jobs: int = 1
     """Number of processes; each writes and reads one shard at a time."""
@@ -46,22 +46,22 @@ class ShardRequest:
     def named_classes(self) -> tuple[str, ...]:
         """Return the classes of the class map in label order; empty if there is no class map."""
         if self.class_map is None:
-            return shipped_classes(self.shift_set.classes) if self.shift_set.classes else ()
+            return shipped_classes(self.dataset.classes) if self.dataset.classes else ()
         return read_classes(self.class_map)
 
 
 def shard_everything(order: ShardRequest, progress: Reporter) -> Iterator[Step[PublishedShardSet]]:
     """Write the shards and the manifest of every cell, and yield each shard set when it is published."""
     with _spill_root(order) as spill_root, Workers(order.jobs) as workers:
-        if workers.are_worth_starting(order.source.one_pass_bytes):
+        if workers.are_worth_starting(order.images.one_pass_bytes):
             workers.start(write_cell)  # the workers import their modules while the archives are read
-        context = _source_context(order, spill_root, progress)
-        with order.source.opened_whole(context, order.prefixes) as (source, found), _keeping_no_unused_map(order):
+        context = _images_context(order, spill_root, progress)
+        with order.images.opened_whole(context, order.prefixes) as (source, found), _keeping_no_unused_map(order):
             if not found:
-                raise SourceError(
-                    f"found no cell of {order.shift_set.name} in {_where(order.source)}; expected "
-                    "<corruption>/<severity> with its names: name the set by --shift-set, or a single one by "
-                    "--group-depth 0"
+                raise ImagesError(
+                    f"found no cell of {order.dataset.name} in {_where(order.images)}; expected "
+                    "<corruption>/<severity> with its names: name the set by --dataset, or a single one by "
+                    "--class-dir-depth 0"
                 )
             every = _convert_all(_make_conversion(order, source, found, progress), found, workers)
             for number, published in enumerate(every, start=1):
@@ -90,15 +90,15 @@ def _spill_root(order: ShardRequest) -> AbstractContextManager[Path]:
     If the output is one shard set, the folder lies beside it, since the output is replaced as a whole. If the output
     has several sets, it is the output itself, where the index of the archives is kept for the next run.
     """
-    return temporary_folder(order.output) if order.source.is_one_set else nullcontext(order.output)
+    return temporary_folder(order.output) if order.images.is_one_set else nullcontext(order.output)
 
 
-def _source_context(order: ShardRequest, spill_root: Path, progress: Reporter) -> SourceContext:
-    is_one_set = order.source.is_one_set
-    cell = match_cell(order.output, order.shift_set) or CLEAN
-    return SourceContext(
-        cells=(cell,) if is_one_set else _cells(order.shift_set),
-        shift_set=order.shift_set,
+def _images_context(order: ShardRequest, spill_root: Path, progress: Reporter) -> ImagesContext:
+    is_one_set = order.images.is_one_set
+    cell = match_cell(order.output, order.dataset) or CLEAN
+    return ImagesContext(
+        cells=(cell,) if is_one_set else _cells(order.dataset),
+        dataset=order.dataset,
         spill_root=spill_root,
         generated_root=spill_root,
         image_size=LARGEST_IMAGE,
@@ -108,12 +108,12 @@ def _source_context(order: ShardRequest, spill_root: Path, progress: Reporter) -
 
 
 def _make_conversion(order: ShardRequest, source: Source, found: Sequence[Cell], progress: Reporter) -> Conversion:
-    is_one_set = order.source.is_one_set or tuple(found) == (CLEAN,)
+    is_one_set = order.images.is_one_set or tuple(found) == (CLEAN,)
     return Conversion(
         source=source,
-        source_kind=order.source.kind,
+        source_kind=order.images.kind,
         generated=False,
-        recipe=order.source.recipe,
+        recipe=order.images.recipe,
         benchmark_name=order.output.absolute().name,
         class_map=_class_map(order, source, is_one_set=is_one_set),
         settings=lambda _: order.settings,
@@ -130,7 +130,7 @@ def _class_map(order: ShardRequest, source: Source, *, is_one_set: bool) -> Clas
     else:
         class_map = pin_class_map(path, find_classes)
     if named := order.named_classes():
-        class_map.require_same(named, where=order.class_map or f"shift set {order.shift_set.name}", pinned_at=path)
+        class_map.require_same(named, where=order.class_map or f"dataset {order.dataset.name}", pinned_at=path)
     return class_map
 
 
@@ -138,11 +138,11 @@ def _classes(order: ShardRequest, source: Source) -> tuple[str, ...]:
     return order.named_classes() or source.class_names()
 
 
-def _cells(shift_set: ShiftSet) -> tuple[Cell, ...]:
-    return grid_of_cells(shift_set.names, shift_set.cell_severities)
+def _cells(dataset: Dataset) -> tuple[Cell, ...]:
+    return grid_of_cells(dataset.names, dataset.cell_severities)
 
 
-def _where(source: ImagesSection) -> str:
+def _where(source: ConvertedSection) -> str:
     return ", ".join(str(value) for name, value in source if name in ("root", "archives", "function"))
 
 

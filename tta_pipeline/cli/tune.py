@@ -82,7 +82,7 @@ def tune(
 
 def _make_missing_shards(search: "Search") -> None:
     """Make the shards that trials need and that do not exist, as `run` does for reported cells."""
-    from tta_pipeline.benchmarks.named_paths import find_missing_source
+    from tta_pipeline.benchmarks.named_paths import find_missing_images
     from tta_pipeline.definitions import defs
     from tta_pipeline.defs.tuning import materialize_missing_shards
     from tta_pipeline.extras.tuning.held_out import find_without_shards
@@ -90,7 +90,7 @@ def _make_missing_shards(search: "Search") -> None:
     missing = find_without_shards(search.benchmark, search.cells, search.locations)
     if not missing:
         return
-    if problem := find_missing_source(search.benchmark):
+    if problem := find_missing_images(search.benchmark):
         exit_with_error(f"{search.benchmark.name}: {problem}; put it there, or correct the benchmark file")
     if not materialize_missing_shards(defs, search.benchmark, missing, search.locations, tell=say):
         sys.exit(1)

@@ -1,1 +1,1 @@
-"""Images before they are shards: sources, shift sets, labels, corruptions, file formats."""
+"""Images before they are shards: sources, datasets, labels, corruptions, file formats."""

@@ -30,7 +30,7 @@ def automation_sensor() -> dg.AutomationConditionSensorDefinition:
     Everything that is due at one moment becomes one backfill, in which a range of cells is one run.
     """
     return dg.AutomationConditionSensorDefinition(
-        "make_what_is_out_of_date",
+        "refresh_stale",
         target=dg.AssetSelection.all(),
         default_status=dg.DefaultSensorStatus.STOPPED,
         emit_backfills=True,

@@ -9,13 +9,13 @@ import dagster as dg
 from tta_pipeline.benchmarks.load_files import LoadedBenchmarks
 from tta_pipeline.defs.evaluation import evaluation
 from tta_pipeline.defs.faults import fault_assets
+from tta_pipeline.defs.images import images
 from tta_pipeline.defs.loader_benchmark import loader_benchmark
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.robustness_report import robustness_report
 from tta_pipeline.defs.scope import Scopes
 from tta_pipeline.defs.shard_manifest import shard_manifest
 from tta_pipeline.defs.source_model import source_model
-from tta_pipeline.defs.source_split import source_split
 from tta_pipeline.defs.tar_shards import tar_shards
 from tta_pipeline.defs.tuning import tuning
 from tta_pipeline.domain.locations import Locations
@@ -23,7 +23,7 @@ from tta_pipeline.domain.locations import Locations
 RESOURCE_PREFIX = "tta_"
 """Prefix of the keys of resources in a project of others."""
 _FILES: tuple[Callable[[Scopes], Iterator[dg.AssetsDefinition | dg.SourceAsset]], ...] = (
-    source_split,
+    images,
     tar_shards,
     shard_manifest,
     loader_benchmark,

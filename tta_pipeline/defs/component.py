@@ -17,7 +17,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.source_code import import_from_here
 
 _ANY_FORM: dict[str, object] = {
-    "shift_set": ["string", "object"],
+    "dataset": ["string", "object"],
     "experiments": "object",
     "matrix": ["object", "array"],
 }

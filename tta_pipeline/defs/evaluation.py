@@ -260,7 +260,7 @@ def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.A
         others.append(asset_key(benchmark, "tuning", tuned_as))
     found = [scope.depends_on(cells), *(dg.AssetDep(key) for key in dict.fromkeys(others) if key != cells)]
     if unknown := spec.protocol.unknown:
-        found.append(scope.depends_on_other(unknown.source, "shard_manifest"))
+        found.append(scope.depends_on_other(unknown.benchmark, "shard_manifest"))
     return found
 
 

@@ -98,7 +98,7 @@ def _measure(
             versions=software_versions(),
             loaders={
                 "benchmark": scope.benchmark.file,
-                "shift_set": scope.benchmark.shift_set.name,
+                "dataset": scope.benchmark.dataset.name,
                 "corruption": cell.corruption,
                 "severity": cell.severity,
                 "loaders": [asdict(row) for row in rows],

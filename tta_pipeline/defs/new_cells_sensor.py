@@ -24,7 +24,7 @@ def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
     """
     scope = CellScope(benchmark=benchmark)
     shards = [scope.key("tar_shards"), scope.key("shard_manifest")]
-    source = scope.key("source_split")
+    source = scope.key("images")
 
     @dg.sensor(
         name=f"{benchmark.dagster_name}__new_cells",
@@ -60,7 +60,7 @@ def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
 
 def source_stamps(benchmark: Benchmark) -> Stamps:
     """Return the size and modification time of each source file, for the cells whose source files all exist."""
-    places = {cell.key: benchmark.source.places(cell, benchmark.shift_set) for cell in benchmark.cells}
+    places = {cell.key: benchmark.images.places(cell, benchmark.dataset) for cell in benchmark.cells}
     known = {path: _stamp(path) for paths in places.values() for path in paths}
     found = {key: [stamp for path in paths if (stamp := known[path])] for key, paths in places.items()}
     return {key: there for key, there in found.items() if there and len(there) == len(places[key])}

@@ -129,7 +129,7 @@ def _repeat_command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: Par
     """Return the command that repeats the partition, starting from its shards if they are at fault."""
     # The partitions of a stream over several cells differ from those of its cells.
     are_shards_wrong = isinstance(error, ManifestError) and isinstance(key, Cell)
-    names = (*(["source_split"] if scope.benchmark.is_drawn else []), "tar_shards", "shard_manifest")
+    names = (*(["images"] if scope.benchmark.is_drawn else []), "tar_shards", "shard_manifest")
     shards = [scope.key(name) for name in names] if are_shards_wrong else []
     select = ",".join(each.to_user_string() for each in dict.fromkeys([*shards, asset_key]))
     partition = partition_of(key)

@@ -85,7 +85,7 @@ def _publish(
     cell: Cell,
     workers: "Workers",
 ) -> PartitionReport:
-    from tta_pipeline.benchmarks.open_source import load_class_map
+    from tta_pipeline.benchmarks.open_images import load_class_map
     from tta_pipeline.results.result_files import utc_now
     from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
     from tta_pipeline.shards.expected_shard_set import expected_for_cell
@@ -95,7 +95,7 @@ def _publish(
     benchmark, started_at = scope.benchmark, utc_now()
     folder = locations.shards(benchmark.name, cell)
     locations.require_own(folder)
-    if benchmark.source.is_remote:
+    if benchmark.images.is_remote:
         published = _adopt_remote(scope, locations, folder, cell, context.log.info)
         expected_for_benchmark(benchmark, locations, cell).require(published.shard_set.manifest, folder)
         return record_shard_set(context, scope, published=published, record=None, started_at=started_at)
@@ -164,15 +164,15 @@ def _adopt_local(
     workers: "Workers",
 ) -> "PublishedShardSet":
     """Read shards made by others, which are their own source."""
-    from tta_pipeline.benchmarks.open_source import open_observed_source
-    from tta_pipeline.data.sources.existing_shards import ExistingShards
-    from tta_pipeline.data.sources.shard_files import find_shard_files, shards_version
+    from tta_pipeline.benchmarks.open_images import open_observed_images
+    from tta_pipeline.data.images.existing_shards import ExistingShards
+    from tta_pipeline.data.images.shard_files import find_shard_files, shards_version
     from tta_pipeline.shards.adoption import adopt
     from tta_pipeline.util.progress import Progress
 
     progress = Progress(say, what=cell.key, total=0)
     version = shards_version(find_shard_files(folder))
-    source = open_observed_source(benchmark, locations)
+    source = open_observed_images(benchmark, locations)
     assert isinstance(source, ExistingShards)
     published = adopt(
         folder,
@@ -193,7 +193,7 @@ def _adopt_remote(
     scope: Scope[Cell], locations: Locations, folder: Path, cell: Cell, say: Callable[[str], None]
 ) -> "PublishedShardSet":
     """Build the manifest of shards at URLs; they fix the class map if nothing has fixed it before."""
-    from tta_pipeline.benchmarks.open_source import load_class_map
+    from tta_pipeline.benchmarks.open_images import load_class_map
     from tta_pipeline.shards.adopt_remote import adopt_remote
     from tta_pipeline.util.progress import Progress
 
@@ -205,7 +205,7 @@ def _adopt_remote(
 
 
 def _check(scope: Scope[Cell], locations: Locations, cell: Cell) -> Sequence[CheckReport]:
-    from tta_pipeline.benchmarks.open_source import open_observed_source
+    from tta_pipeline.benchmarks.open_images import open_observed_images
     from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
     from tta_pipeline.shards.shard_set import ShardSet
     from tta_pipeline.shards.verification import find_missing_classes, find_shard_problems
@@ -213,7 +213,7 @@ def _check(scope: Scope[Cell], locations: Locations, cell: Cell) -> Sequence[Che
     shard_set = ShardSet.open(locations.shards(scope.benchmark.name, cell))
     problems = find_shard_problems(shard_set, expected_for_benchmark(scope.benchmark, locations, cell))
     source, num_samples = shard_set.manifest.source, shard_set.manifest.num_samples
-    is_unchanged = open_observed_source(scope.benchmark, locations).version(cell) == source.version
+    is_unchanged = open_observed_images(scope.benchmark, locations).version(cell) == source.version
     missing = find_missing_classes(shard_set)
     return (
         CheckReport(check=SHARDS_MATCH, passed=not problems, metadata={"problems": "; ".join(problems) or "none"}),

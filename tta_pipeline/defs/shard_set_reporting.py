@@ -39,9 +39,7 @@ def record_shard_set(
     from tta_pipeline.results.shard_set_rows import write_shard_set_row
     from tta_pipeline.shards.shard_set_row import shard_set_row
 
-    row = shard_set_row(
-        published, record, benchmark_name=scope.benchmark.file, shift_set=scope.benchmark.shift_set.name
-    )
+    row = shard_set_row(published, record, benchmark_name=scope.benchmark.file, dataset=scope.benchmark.dataset.name)
     if published.was_built:
         write_shard_set_row(published.shard_set.folder, vars(row), run_id=context.run.run_id, started_at=started_at)
     did = "read back and indexed" if published.was_built else "unchanged"

@@ -43,7 +43,7 @@ def _asset(scope: CellScope, model: str) -> dg.AssetsDefinition:
     benchmark = scope.benchmark
     settings = benchmark.trained_models[model]
     train, clean = (SetScope(benchmark=benchmark, cell=cell) for cell in (TRAIN, CLEAN))
-    validates_on_clean = benchmark.has_clean and not settings.held_out
+    validates_on_clean = benchmark.has_clean and not settings.val_fraction
 
     @scope.asset(
         benchmark.source_model_asset(model),

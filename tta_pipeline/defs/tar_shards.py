@@ -15,8 +15,8 @@ from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.short_lists import abbreviate_list
 
 if TYPE_CHECKING:
-    from tta_pipeline.data.sources.existing_shards import ExistingShards
-    from tta_pipeline.data.sources.remote_shards import RemoteShards
+    from tta_pipeline.data.images.existing_shards import ExistingShards
+    from tta_pipeline.data.images.remote_shards import RemoteShards
     from tta_pipeline.shards.conversion import CellTask, Conversion
     from tta_pipeline.shards.expected_shard_set import ExpectedShardSet
     from tta_pipeline.util.processes import Workers
@@ -30,7 +30,7 @@ def tar_shards(scopes: Scopes) -> Iterator[dg.AssetsDefinition]:
 def _written_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
     @scope.asset(
         "tar_shards",
-        deps=[scope.key("source_split")],
+        deps=[scope.key("images")],
         kinds={"webdataset"},
         code_version="1",
         description="Plain WebDataset tar shards with the original image bytes, permuted by the recorded seed. The "
@@ -55,7 +55,7 @@ def _written_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
 def _linked_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
     @scope.asset(
         "tar_shards",
-        deps=[scope.key("source_split")],
+        deps=[scope.key("images")],
         kinds={"webdataset"},
         code_version="1",
         description="Symbolic links to shards made by others, or their URLs with the server's facts about each; only "
@@ -70,15 +70,15 @@ def _linked_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
 
 
 def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionReport:
-    from tta_pipeline.benchmarks.open_source import open_observed_source
-    from tta_pipeline.data.sources.existing_shards import ExistingShards, version_with_ids
-    from tta_pipeline.data.sources.remote_shards import RemoteShards
-    from tta_pipeline.data.sources.shard_files import find_shard_files, link_shards, shards_version
+    from tta_pipeline.benchmarks.open_images import open_observed_images
+    from tta_pipeline.data.images.existing_shards import ExistingShards, version_with_ids
+    from tta_pipeline.data.images.remote_shards import RemoteShards
+    from tta_pipeline.data.images.shard_files import find_shard_files, link_shards, shards_version
     from tta_pipeline.shards.expected_shard_set import expected_for_cell
 
     folder = locations.shards(scope.benchmark.name, cell)
     locations.require_own(folder)
-    source = open_observed_source(scope.benchmark, locations)
+    source = open_observed_images(scope.benchmark, locations)
     if isinstance(source, RemoteShards):
         return _locate(source, folder, cell)
     assert isinstance(source, ExistingShards)
@@ -102,7 +102,7 @@ def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionRepo
 
 def _locate(source: "RemoteShards", folder: Path, cell: Cell) -> PartitionReport:
     """Write down the URLs of the shards of *cell*, and the server's facts about each."""
-    from tta_pipeline.data.sources.remote_shards import write_remote_cell
+    from tta_pipeline.data.images.remote_shards import write_remote_cell
 
     found = source.at(cell)
     was_located = write_remote_cell(found, folder)

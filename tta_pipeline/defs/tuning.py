@@ -12,12 +12,12 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.cell_ranges import cell_ranges
 from tta_pipeline.benchmarks.tuning_settings import MOST_TRIALS
 from tta_pipeline.defs.history import open_history
+from tta_pipeline.defs.images import images
 from tta_pipeline.defs.in_process import materialize_in_process, range_tags, run_config
 from tta_pipeline.defs.reporting import picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.scope import CellScope, Scopes, SetScope, asset_key, cell_partitions
 from tta_pipeline.defs.shard_manifest import shard_manifest
-from tta_pipeline.defs.source_split import source_split
 from tta_pipeline.defs.tar_shards import tar_shards
 from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.domain.locations import Locations
@@ -93,7 +93,7 @@ def tuning(scopes: Scopes) -> Iterator[dg.AssetsDefinition | dg.SourceAsset]:
     if not (benchmark.tuning and benchmark.held_out):
         return
     held_out = replace(scopes, shard_sets=(HeldOutScope.of(benchmark, scopes.cells.resource_prefix),))
-    for shards in (source_split, tar_shards, shard_manifest):
+    for shards in (images, tar_shards, shard_manifest):
         yield from shards(held_out)
     yield from (_asset(scopes.cells, name) for name in benchmark.tuning if name in benchmark.experiments)
 

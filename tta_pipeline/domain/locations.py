@@ -23,7 +23,7 @@ from tta_pipeline.util.local_paths import url_problem
 CLASS_MAP_FILE = "class_map.json"
 """Name of the file in which a class map is pinned for all shard sets under its folder."""
 CLASS_MAPS = "class_maps"
-"""Folder of the pinned class maps of a benchmark with several shift sets."""
+"""Folder of the pinned class maps of a benchmark with several datasets."""
 BENCHMARK_FILES = "benchmarks"
 SHARDS = "shards"
 RESULTS = "results"
@@ -160,9 +160,9 @@ class Locations:
         """Folder of the report."""
         return self._of(benchmark_name, "report")
 
-    def intervals(self, benchmark: str, shift_set: str) -> Path:
-        """File that keeps the intervals of the leaderboard of *shift_set*, in the benchmark file *benchmark*."""
-        return self.root / benchmark / "intervals" / f"{shift_set}.json"
+    def intervals(self, benchmark: str, dataset: str) -> Path:
+        """File that keeps the intervals of the leaderboard of *dataset*, in the benchmark file *benchmark*."""
+        return self.root / benchmark / "intervals" / f"{dataset}.json"
 
     def tuning(self, benchmark_name: str) -> Path:
         """Folder of the plots of tunings; the records of tunings are results."""
@@ -209,7 +209,7 @@ def owner_of(path: Path) -> str:
 
 
 def _folder(root: Path, benchmark_name: str, folder: str) -> Path:
-    """Return *folder* of a benchmark under *root*; for one of several shift sets in a file, `<folder>/<shift set>`."""
+    """Return *folder* of a benchmark under *root*; for one of several datasets in a file, `<folder>/<dataset>`."""
     file, _, part = benchmark_name.partition("/")
     return root / file / folder / part
 

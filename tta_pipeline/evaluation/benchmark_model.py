@@ -1,7 +1,7 @@
 """A model of a benchmark file, for the classes of the benchmark."""
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.open_source import load_class_map
+from tta_pipeline.benchmarks.open_images import load_class_map
 from tta_pipeline.data.labels.class_map import read_pinned_class_map
 from tta_pipeline.domain.cells import TRAIN
 from tta_pipeline.domain.locations import Locations

@@ -106,7 +106,7 @@ def evaluate(
 
     Raises:
         ManifestError: the shards do not match the manifest.
-        SourceError, StreamError: a sample cannot be read or decoded, or the URL has no shards.
+        ImagesError, StreamError: a sample cannot be read or decoded, or the URL has no shards.
         EvaluationError: not every sample was seen exactly once, the device is out of memory, or the method's code was
             edited after its import.
     """
@@ -163,7 +163,7 @@ def _subject(
         "batch_size": batch_size, "precision": precision, "subset": subset_name,
     }  # fmt: skip
     model = _model_facts(method.model)
-    # The images are of no benchmark file, which would name their data set.
+    # The images are of no benchmark file, which would name their dataset.
     origin = origin_of_settings(
         _method_name(method), method.hyperparameters, batch_size=batch_size, architecture=model.architecture
     )
@@ -183,7 +183,7 @@ def _subject(
     return Subject(
         benchmark=manifest.benchmark,
         labels=Labels(
-            experiment=name, model=model.architecture, shift_set=_NO_SET, hyperparameters_origin=origin, shifts={}
+            experiment=name, model=model.architecture, dataset=_NO_SET, hyperparameters_origin=origin, shifts={}
         ),
         stream=manifest.cell.key,
         seed=method.seed,

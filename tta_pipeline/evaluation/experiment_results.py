@@ -11,7 +11,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.resolved_experiment import ResolvedExperiment, resolve_experiment
 from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
-from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.datasets.dataset import Dataset
 from tta_pipeline.domain.cells import CLEAN, Cell, PartitionKey
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.domain.streams import StreamPlan
@@ -136,11 +136,11 @@ class ExperimentResults:
         Raises:
             EvaluationError, RecordError: see `resolve_experiment`.
         """
-        dataset = self.benchmark.shift_set
+        dataset = self.benchmark.dataset
         return Labels(
             experiment=self.experiment_name,
             model=self.spec.model,
-            shift_set=dataset.name,
+            dataset=dataset.name,
             hyperparameters_origin=self.resolved.origin,
             tuning=self.resolved.tuning,
             shifts={name: shift_facts(dataset, name) for name in (*dataset.names, CLEAN.corruption)},
@@ -181,7 +181,7 @@ class ExperimentResults:
     def unknown_folder(self, cell: Cell) -> Path | None:
         """Return the folder of the unknown images in the stream of *cell*; None if there are none."""
         unknown = self.spec.protocol.unknown
-        return None if unknown is None else self.locations.shards(unknown.source, cell)
+        return None if unknown is None else self.locations.shards(unknown.benchmark, cell)
 
     def expected_unknown(self, cell: Cell) -> ExpectedShardSet:
         """Return what is expected of the shards of the unknown images in the stream of *cell*, if there are any.
@@ -190,7 +190,7 @@ class ExperimentResults:
             ClassMapError: the pinned class map of their benchmark is damaged.
         """
         unknown = self.spec.protocol.unknown
-        return ANYTHING if unknown is None else expected_for_cell(self.locations, unknown.source, cell)
+        return ANYTHING if unknown is None else expected_for_cell(self.locations, unknown.benchmark, cell)
 
     @property
     def clean_folder(self) -> Path | None:
@@ -406,7 +406,7 @@ def _problem_of_predictions(stored: StoredResult) -> str:
     return "" if is_intact else f"{path} is damaged: its hash is not the one in {stored.path.name}"
 
 
-def shift_facts(dataset: ShiftSet, shift: str) -> ShiftFacts:
+def shift_facts(dataset: Dataset, shift: str) -> ShiftFacts:
     """Return what *dataset* says of *shift*, one of its names or clean images, for a record."""
     found = dataset.facts_of(shift)
     return ShiftFacts(

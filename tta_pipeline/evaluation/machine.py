@@ -31,16 +31,16 @@ class Machine:
     """Number of runs that share an accelerator; ignored on a CPU."""
     checkpoint_every: int = 100_000
     """Number of images after which a segment's state is saved, so that a kill loses no more; changes no prediction."""
-    decoded_folder: str = ""
+    cache_dir: str = ""
     """Folder that keeps cells as decoded pixels for the next experiment; if empty, they are not kept."""
     decoded_limit_bytes: int = 0
-    stage_folder: str = ""
+    local_scratch_dir: str = ""
     """Folder that shards are copied to while they are read; if empty, only those at URLs, to $TMPDIR."""
     stage_limit_bytes: int = 16 * 2**30
 
     def __post_init__(self) -> None:
         """Refuse a URL in place of a folder."""
-        for name, folder in (("decoded_folder", self.decoded_folder), ("stage_folder", self.stage_folder)):
+        for name, folder in (("cache_dir", self.cache_dir), ("local_scratch_dir", self.local_scratch_dir)):
             if problem := url_problem(folder):
                 raise SettingsError(f"{name}: {problem}")
 

@@ -110,12 +110,12 @@ def _select_positions(shard_set: ShardSet, chosen: Subset | None) -> Indices:
     index = shard_set.index
     if chosen is None:
         return np.arange(len(index))
-    if chosen.listed:
-        return read_listed_positions(shard_set, chosen.listed.expanduser())
+    if chosen.file:
+        return read_listed_positions(shard_set, chosen.file.expanduser())
     if chosen.first:
         return first_positions(index, chosen.first)
-    if chosen.imbalance:
-        return draw_long_tail(index, chosen.imbalance, seed=chosen.seed)
+    if chosen.imbalance_factor:
+        return draw_long_tail(index, chosen.imbalance_factor, seed=chosen.seed)
     return draw_positions(index, chosen.random or 0, seed=chosen.seed)
 
 
@@ -127,7 +127,7 @@ def _order_samples(
     if experiment is None:
         return order_of(index, everything)
     selected = SampleIndex(table=index.table.take(everything)) if len(everything) < len(index) else index
-    listed = experiment.subset and experiment.subset.listed
+    listed = experiment.subset and experiment.subset.file
     samples = Samples(
         keys=selected.keys,
         source_names=selected.source_names,

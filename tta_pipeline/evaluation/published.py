@@ -118,7 +118,7 @@ class PublishedExperiment:
     def sample_list(self) -> Path | None:
         """The file that listed the samples of the subset, on the machine that evaluated; None if there is none."""
         subset = self.settings.get("subset")
-        listed = subset.get("listed") if isinstance(subset, dict) else None
+        listed = subset.get("file") if isinstance(subset, dict) else None
         return Path(listed) if listed else None
 
     @property

@@ -294,15 +294,15 @@ def _make_evaluator(inputs: Inputs, stack: ExitStack, tell: Callable[[str], None
     for other in find_other_transforms(experiment.benchmark, [experiment.spec.model]):
         tell(str(other))
     copies = ShardCache(root=_stage_root(machine), limit_bytes=machine.stage_limit_bytes)
-    decoded = DecodedCache(folder=Path(machine.decoded_folder), limit_bytes=machine.decoded_limit_bytes, cache=copies)
+    decoded = DecodedCache(folder=Path(machine.cache_dir), limit_bytes=machine.decoded_limit_bytes, cache=copies)
     return Evaluator(
         experiment=experiment.resolved.experiment,
         model=inputs.model,
         image_size=inputs.image_size,
         device=stack.enter_context(leased_device(machine.device, tell, num_streams=machine.streams_per_device)),
         num_threads=machine.num_threads,
-        open_pixels=decoded.open_pixels if machine.decoded_folder else partial(StoredPixels, cache=copies),
-        kept_in=decoded if machine.decoded_folder else None,
+        open_pixels=decoded.open_pixels if machine.cache_dir else partial(StoredPixels, cache=copies),
+        kept_in=decoded if machine.cache_dir else None,
         source=inputs.source,
         known_clean=inputs.known_clean,
         probes=inputs.probes,
@@ -310,7 +310,7 @@ def _make_evaluator(inputs: Inputs, stack: ExitStack, tell: Callable[[str], None
 
 
 def _stage_root(machine: Machine) -> Path | None:
-    if not machine.stage_folder:
+    if not machine.local_scratch_dir:
         return None
-    is_default = machine.stage_folder == "$TMPDIR"
-    return node_local_folder() / "staged" if is_default else Path(machine.stage_folder).expanduser()
+    is_default = machine.local_scratch_dir == "$TMPDIR"
+    return node_local_folder() / "staged" if is_default else Path(machine.local_scratch_dir).expanduser()

@@ -52,7 +52,7 @@ class ShardCache:
     @property
     def files(self) -> LocalCache:
         """The copies, as files."""
-        remedy = "set stage_folder to another folder, or another stage_limit_gib"
+        remedy = "set local_scratch_dir to another folder, or another local_scratch_limit_gib"
         return LocalCache(folder=self.folder, limit_bytes=self.limit_bytes, remedy=remedy)
 
 

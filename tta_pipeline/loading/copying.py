@@ -69,7 +69,8 @@ def copy_into_cache(origin: ShardOrigin, files: LocalCache) -> None:
         elif not files.has(origin.copy_name):
             raise StreamError(
                 f"{origin.location}: found no room for {size_bytes} bytes in {files.folder} beside the shards in use; "
-                f"expected at most {files.limit_bytes} bytes of them, and less on a full disk: raise stage_limit_gib, "
+                f"expected at most {files.limit_bytes} bytes of them, and less on a full disk: raise "
+                "local_scratch_limit_gib, "
                 "make room, or stream in stored order"
             )
 

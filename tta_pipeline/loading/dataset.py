@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from tta_pipeline.data.images import ARRAYS, decode_with_pillow, read_array, read_image_header
+from tta_pipeline.data.image_bytes import ARRAYS, decode_with_pillow, read_array, read_image_header
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.device import as_floats
 from tta_pipeline.loading.reader import Stream
@@ -191,7 +191,7 @@ def open_shards(
 
     Raises:
         ManifestError: there is no shard set, or manifest and index disagree.
-        SourceError, ClassMapError: see `open_location`.
+        ImagesError, ClassMapError: see `open_location`.
         StreamError: there is no such rank, or no sample for it; see also `open_location`.
     """
     return Shards(open_location(location), transform=transform, rank=rank, num_ranks=num_ranks)

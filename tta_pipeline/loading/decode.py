@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
-from tta_pipeline.data.images import ARRAYS, ImageHeader, decode_with_pillow, read_array, read_image_header
+from tta_pipeline.data.image_bytes import ARRAYS, ImageHeader, decode_with_pillow, read_array, read_image_header
 
 _CONVERTED = ("YCbCr", "Gray", "RGB")
 _REDUCTIONS = (8, 4, 2)

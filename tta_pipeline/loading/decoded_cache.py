@@ -60,7 +60,7 @@ class DecodedCache:
     @property
     def files(self) -> LocalCache:
         """The files in this folder."""
-        remedy = "set decoded_folder to another folder, or to none"
+        remedy = "set cache_dir to another folder, or to none"
         return LocalCache(folder=self.own_folder, limit_bytes=self.limit_bytes, remedy=remedy)
 
     def open_pixels(self, shard_set: ShardSet, image_size: int) -> Pixels:

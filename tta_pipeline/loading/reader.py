@@ -1,7 +1,7 @@
 """Batches of decoded images, read from shards at the manifest's offsets by a few threads of one process.
 
 The consumer uses a batch while the threads fill the next ones. Buffers are created once and reused, so memory is
-bounded by `prefetch + 1` batches and the blocks being read, whatever the size of the data set.
+bounded by `prefetch + 1` batches and the blocks being read, whatever the size of the dataset.
 """
 
 import math

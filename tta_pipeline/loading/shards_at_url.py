@@ -4,9 +4,9 @@ import hashlib
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from tta_pipeline.data.images.remote_shards import RemoteCell, RemoteShards, write_remote_cell
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.remote_files import REMOTE_SCHEMES, read_whole, scheme_of, validate_url
-from tta_pipeline.data.sources.remote_shards import RemoteCell, RemoteShards, write_remote_cell
 from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.shards.adopt_remote import PinClasses, adopt_remote
@@ -21,7 +21,7 @@ from tta_pipeline.util.locks import locked
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 _NO_BENCHMARK = "own"
-"""Name of the data set in a manifest that is made here, if the URL names none."""
+"""Name of the dataset in a manifest that is made here, if the URL names none."""
 
 
 def open_location(location: Path | str) -> ShardSet:
@@ -32,7 +32,7 @@ def open_location(location: Path | str) -> ShardSet:
 
     Raises:
         ManifestError: there is no shard set, or it differs from its manifest.
-        SourceError, StreamError: the URL is not valid, has no shards, or cannot be read.
+        ImagesError, StreamError: the URL is not valid, has no shards, or cannot be read.
         ClassMapError: a sample states no class.
     """
     if not isinstance(location, str) or not (scheme := scheme_of(location)):
@@ -101,6 +101,6 @@ def _pinned(class_map: ClassMap | None) -> PinClasses:
 
 
 def _benchmark_name(path: Path, named: Cell | None) -> str:
-    """Return the name of the folder above the cell, if it can be the name of a data set."""
+    """Return the name of the folder above the cell, if it can be the name of a dataset."""
     name = path.parts[-3] if named and len(path.parts) > 3 else path.name
     return name if is_benchmark_name(name) else _NO_BENCHMARK

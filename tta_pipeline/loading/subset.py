@@ -22,18 +22,18 @@ def draw_positions(index: SampleIndex, count: int, *, seed: int) -> Indices:
     return np.sort(permuted(index.keys, seed=seed)[:count])
 
 
-def draw_long_tail(index: SampleIndex, imbalance: float, *, seed: int) -> Indices:
+def draw_long_tail(index: SampleIndex, imbalance_factor: float, *, seed: int) -> Indices:
     """Return the positions of samples drawn with *seed*, so that classes have a long tail, in stored order, (M,).
 
-    Of K classes, the one that is drawn in place r from 0 keeps the share *imbalance* ** (-r / (K - 1)) of its samples,
-    and at least one of them.
+    Of K classes, the one that is drawn in place r from 0 keeps the share *imbalance_factor* ** (-r / (K - 1)) of its
+    samples, and at least one of them.
     """
     drawn_order = permuted(index.keys, seed=seed)
     classes, numbers, sizes = np.unique(index.labels, return_inverse=True, return_counts=True)
     steps = np.arange(len(classes)) / max(1, len(classes) - 1)
     kept = np.empty(len(classes), np.int64)
     drawn_classes = permuted([str(label) for label in classes.tolist()], seed=seed)
-    kept[drawn_classes] = np.maximum(1, np.rint(sizes[drawn_classes] * imbalance**-steps))
+    kept[drawn_classes] = np.maximum(1, np.rint(sizes[drawn_classes] * imbalance_factor**-steps))
     is_kept = _ranks_in_class(index.labels[drawn_order]) < kept[numbers[drawn_order]]
     return np.sort(drawn_order[is_kept])
 

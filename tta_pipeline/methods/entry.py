@@ -19,13 +19,13 @@ PIECES = ("loss", "params", "reset")
 """Hyperparameters that turn a method into another one; they are part of its name, also in tables."""
 
 Published = Mapping[str, Mapping[str, object]]
-"""Data sets for which the values of a preset were published, each with those that differ from the preset there."""
+"""Datasets for which the values of a preset were published, each with those that differ from the preset there."""
 USUAL_SETS: Mapping[str, Published] = {
     "imagenet": {"imagenet_c": {}},
     "cifar": {"cifar_10_c": {}, "cifar_100_c": {}},
     "imagenet_vit": {"imagenet_c": {}},
 }
-"""Data sets for which most methods have values, by preset."""
+"""Datasets for which most methods have values, by preset."""
 NetworkFamily = Literal["resnet", "vit", "clip"]
 """Kinds of network for which papers have values: with batch norm, such as a ResNet; a ViT; the towers of a CLIP."""
 METHODS_PAGE = "docs/reference/methods.md"
@@ -108,9 +108,9 @@ class TopHyperparameters(GradientHyperparameters):
 class ViewHyperparameters(GradientHyperparameters):
     """Hyperparameters of every method that learns from random views of a batch."""
 
-    own_ways: ClassVar[frozenset[str]] = frozenset({"draws"})
+    own_ways: ClassVar[frozenset[str]] = frozenset({"augment_per"})
 
-    draws: Literal["image", "batch"] = "image"
+    augment_per: Literal["image", "batch"] = "image"
     """Whether each image of a view has its own random draws, or the whole batch has one, as in the authors' code."""
 
 
@@ -155,7 +155,7 @@ class MethodEntry:
     presets: Mapping[str, Hyperparameters]
     """Settings of the authors by benchmark family."""
     published: Mapping[str, Published] = field(default_factory=lambda: USUAL_SETS)
-    """Data sets for which settings were published, by preset; a preset that is missing was published for no network."""
+    """Datasets for which settings were published, by preset; a preset that is missing was published for no network."""
     source_data: Literal["unused", "required"] = "unused"
     """Whether the method reads clean batches while it is built."""
     without_source_data: str = ""
@@ -211,7 +211,7 @@ class MethodEntry:
     ) -> bool:
         """Return whether *settings* were published for this method on *dataset* with a network of *family*.
 
-        None is an unknown data set or network, for which nothing was published; a method without hyperparameters has
+        None is an unknown dataset or network, for which nothing was published; a method without hyperparameters has
         nothing to publish.
         """
         if not type(settings).model_fields:

@@ -134,12 +134,12 @@ def error_against_cost(leaderboard: Table) -> Figure | None:
 
 
 def accuracy_against_clean(means: Table) -> Figure | None:
-    """Return accuracy on each shift set over accuracy on clean images, both on a logit scale; None without points.
+    """Return accuracy on each dataset over accuracy on clean images, both on a logit scale; None without points.
 
     Effective robustness is a method's accuracy above the line fitted to unadapted models (Taori et al. 2020, "Measuring
     robustness to natural distribution shifts in image classification", section 2).
     """
-    columns = ("shift_set", "experiment", "method", "clean_error", "mean_error")
+    columns = ("dataset", "experiment", "method", "clean_error", "mean_error")
     rows = [row for row in zip(*map(means.column, columns), strict=True) if None not in row]
     if not rows:
         return None
@@ -177,7 +177,7 @@ def _prepare_accuracy_panel(
         ticks.set_major_locator(FixedLocator(_SHOWN_ACCURACIES))
         ticks.set_minor_locator(NullLocator())
     axis.set_xlabel("accuracy on clean images")
-    axis.set_ylabel("accuracy on the shift set")
+    axis.set_ylabel("accuracy on the dataset")
     hide_frame(axis)
     return [(point[0], x, y) for point, x, y in zip(points, clean.tolist(), shifted.tolist(), strict=True)]
 

@@ -27,7 +27,7 @@ _METHOD = 1
 """Version of the statistics; raised if the same predictions give other intervals."""
 _TOLERANCE = 1e-9
 """Largest difference between two sums of the same errors in different orders."""
-_COUNTED = "FROM evaluations WHERE counts AND benchmark = ? AND shift_set = ?"
+_COUNTED = "FROM evaluations WHERE counts AND benchmark = ? AND dataset = ?"
 # A fast hash: the file is guarded against accidents only, and a million rows take hundredths of a second.
 _HASH = f"SELECT count(*), bit_xor(hash({', '.join(BASIS)})) {_COUNTED}"
 _ROWS = f"SELECT {', '.join(BASIS)} {_COUNTED}"
@@ -64,11 +64,11 @@ class Keep:
     """Hash of what the intervals are computed from: the results that count, and the benchmark file."""
 
     @classmethod
-    def of(cls, connection: duckdb.DuckDBPyConnection, locations: Locations, benchmark: str, shift_set: str) -> Self:
-        """Return the keep for the results of *shift_set* in *benchmark* that count now."""
-        found = connection.execute(_HASH, [benchmark, shift_set]).fetchone()
+    def of(cls, connection: duckdb.DuckDBPyConnection, locations: Locations, benchmark: str, dataset: str) -> Self:
+        """Return the keep for the results of *dataset* in *benchmark* that count now."""
+        found = connection.execute(_HASH, [benchmark, dataset]).fetchone()
         basis = repr((_METHOD, found, _sha256_of_file(locations, benchmark)))
-        return cls(path=locations.intervals(benchmark, shift_set), sha256=hashlib.sha256(basis.encode()).hexdigest())
+        return cls(path=locations.intervals(benchmark, dataset), sha256=hashlib.sha256(basis.encode()).hexdigest())
 
     def read(self) -> Intervals | None:
         """Return the intervals; None if the file is missing, damaged, or of other results."""
@@ -91,11 +91,9 @@ class Keep:
         return hashlib.sha256(f"{self.sha256} {json.dumps(content, sort_keys=True)}".encode()).hexdigest()
 
 
-def counted_rows(
-    connection: duckdb.DuckDBPyConnection, benchmark: str, shift_set: str
-) -> frozenset[tuple[object, ...]]:
+def counted_rows(connection: duckdb.DuckDBPyConnection, benchmark: str, dataset: str) -> frozenset[tuple[object, ...]]:
     """Return the columns `BASIS` of the results that count."""
-    return frozenset(connection.execute(_ROWS, [benchmark, shift_set]).fetchall())
+    return frozenset(connection.execute(_ROWS, [benchmark, dataset]).fetchall())
 
 
 def add_intervals(table: Table, found: Sequence[Intervals]) -> Table:

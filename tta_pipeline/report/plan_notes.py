@@ -19,7 +19,7 @@ WITH counted AS (
     SELECT
         e.benchmark, e.experiment, count(*) AS num_counted,
         count(*) FILTER (s.manifest_sha256 <> e.manifest_sha256) AS num_on_other_shards
-    FROM evaluations AS e LEFT JOIN shard_sets AS s USING (benchmark, shift_set, corruption, severity)
+    FROM evaluations AS e LEFT JOIN shard_sets AS s USING (benchmark, dataset, corruption, severity)
     WHERE counts AND source IS NULL GROUP BY ALL
 )
 SELECT

@@ -16,20 +16,20 @@ WITH published AS (
            unnest(?::DOUBLE[]) AS published_error, unnest(?::VARCHAR[]) AS source
 ),
 kept AS (
-    SELECT unnest(?::VARCHAR[]) AS benchmark, unnest(?::VARCHAR[]) AS shift_set, unnest(?::VARCHAR[]) AS experiment,
+    SELECT unnest(?::VARCHAR[]) AS benchmark, unnest(?::VARCHAR[]) AS dataset, unnest(?::VARCHAR[]) AS experiment,
            unnest(?::VARCHAR[]) AS subset, unnest(?::DOUBLE[]) AS kept_mean, unnest(?::DOUBLE[]) AS standard_error
 ),
 seeds AS (
-    SELECT benchmark, shift_set, experiment, subset, generated, corruption, severity, seed,
+    SELECT benchmark, dataset, experiment, subset, generated, corruption, severity, seed,
            avg(error) AS error, max(num_samples) AS num_images
     FROM evaluations WHERE counts AND benchmark = coalesce(?, benchmark) GROUP BY ALL
 ),
 cells AS (
-    SELECT benchmark, shift_set, experiment, subset, generated, corruption, severity,
+    SELECT benchmark, dataset, experiment, subset, generated, corruption, severity,
            avg(error) AS error, max(num_images) AS num_images
     FROM seeds GROUP BY ALL
 )
-SELECT benchmark, shift_set, generated, experiment, published_as, subset, count(*) AS num_cells,
+SELECT benchmark, dataset, generated, experiment, published_as, subset, count(*) AS num_cells,
        avg(error) AS mean_error, avg(published_error) AS published_error, avg(error - published_error) AS error_change,
        -- Cells show the same photographs. Without predictions, their errors count as wholly dependent.
        1.96 * sqrt(2) * coalesce(
@@ -42,12 +42,12 @@ SELECT benchmark, shift_set, generated, experiment, published_as, subset, count(
        any_value(source) AS source
 FROM (
     SELECT *, avg(error) OVER
-        (PARTITION BY benchmark, shift_set, experiment, subset, generated, published_as) AS mean_of_cells
+        (PARTITION BY benchmark, dataset, experiment, subset, generated, published_as) AS mean_of_cells
     FROM cells JOIN published USING (corruption, severity)
     WHERE published_as = coalesce(?, experiment)
 )
-LEFT JOIN kept USING (benchmark, shift_set, experiment, subset)
-GROUP BY ALL ORDER BY benchmark, shift_set, subset, published_as, experiment
+LEFT JOIN kept USING (benchmark, dataset, experiment, subset)
+GROUP BY ALL ORDER BY benchmark, dataset, subset, published_as, experiment
 """
 """Each experiment beside the published line of its name, or of the name in the last parameter, on the cells of both.
 
@@ -98,7 +98,7 @@ class KeptError(NamedTuple):
     """The mean error of an experiment over the published cells, and its standard error, from kept predictions."""
 
     benchmark: str
-    shift_set: str
+    dataset: str
     experiment: str
     subset: str
     mean: float

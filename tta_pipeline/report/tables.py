@@ -170,7 +170,7 @@ _LOWER_IS_BETTER = (
 )  # fmt: skip
 _BEST: Mapping[str, Callable[[Sequence[float]], float]] = {**dict.fromkeys(_LOWER_IS_BETTER, min), "images_per_s": max}
 # Only rows that agree in these columns are compared.
-_COMPARABLE = ("benchmark", "shift_set", "subset", "corruption", "severity", "num_cells")
+_COMPARABLE = ("benchmark", "dataset", "subset", "corruption", "severity", "num_cells")
 
 
 def best_cells(table: Table) -> frozenset[tuple[int, str]]:
@@ -203,7 +203,7 @@ def _text_of(column: str, value: float) -> str:
 
 
 _OBVIOUS: Mapping[str, object] = {
-    "shift_set": "imagenet_c",
+    "dataset": "imagenet_c",
     "subset": "all",
     "num_runs": 1,
     "num_diverged": 0,
@@ -244,7 +244,7 @@ _INTERVALS = (
     ("mean_error", "error_low", "error_high"),
     ("error_change", "error_change_low", "error_change_high"),
 )  # fmt: skip
-_NAMES_OF_ALL = ("benchmark", "shift_set")
+_NAMES_OF_ALL = ("benchmark", "dataset")
 """Columns that tell nothing where all rows have the same value."""
 
 

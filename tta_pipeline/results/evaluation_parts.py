@@ -141,7 +141,7 @@ class ShiftFacts:
     ]
     shift_family: Annotated[str | None, Column("Family of the shift, such as noise; NULL if it has none")]
     shift_group: Annotated[
-        str | None, Column("Group of shift sets over which means are taken, such as natural; NULL if the set has none")
+        str | None, Column("Group of datasets over which means are taken, such as natural; NULL if the set has none")
     ]
     counts_in_mean: Annotated[
         bool | None, Column("Whether the shift counts in its set's mean; NULL without a benchmark file")
@@ -155,12 +155,12 @@ class CellLabels:
 
     experiment: Annotated[str, Column("Model, method and protocol together, by their name in the benchmark file")]
     model: Annotated[str, Column("Name of the model in the benchmark file")]
-    shift_set: Annotated[str, Column("Name of the shift set")]
+    dataset: Annotated[str, Column("Name of the dataset")]
     hyperparameters_origin: Annotated[
         str,
         Column(
-            "published: exactly the values that were published for this method, kind of network and data set; preset: "
-            "those of a preset, published for another kind of network or data set; tuned (held-out): a preset with "
+            "published: exactly the values that were published for this method, kind of network and dataset; preset: "
+            "those of a preset, published for another kind of network or dataset; tuned (held-out): a preset with "
             "some values chosen by tuning on shifts that are not reported; own: a method of one's own; set by hand: "
             "anything else",
             choices=(PUBLISHED, PRESET, TUNED, OWN, BY_HAND),

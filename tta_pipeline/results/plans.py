@@ -73,7 +73,7 @@ class Labels:
     experiment: str
     model: str
     """Name of the model in the benchmark file."""
-    shift_set: str
+    dataset: str
     """Name of the dataset."""
     hyperparameters_origin: str
     tuning: str | None = None
@@ -86,7 +86,7 @@ class Labels:
         return CellLabels(
             experiment=self.experiment,
             model=self.model,
-            shift_set=self.shift_set,
+            dataset=self.dataset,
             hyperparameters_origin=self.hyperparameters_origin,
             tuning=self.tuning,
             shift=self.shifts.get(shift, _NOTHING),
@@ -201,7 +201,7 @@ def add_to_plan(locations: Locations, row: Evaluation) -> None:
     labels = Labels(
         experiment=own.experiment,
         model=own.model,
-        shift_set=own.shift_set,
+        dataset=own.dataset,
         hyperparameters_origin=own.hyperparameters_origin,
         tuning=own.tuning,
         shifts={**(before.labels.shifts if before else {}), cell.corruption: own.shift},

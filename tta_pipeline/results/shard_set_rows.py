@@ -44,7 +44,7 @@ def _read_row(path: Path, place: Path) -> JsonObject | None:
         sealed = json.loads(path.read_bytes())
         row: JsonObject = sealed["row"]
         folder, cell = Path(str(row["benchmark"]), SHARDS), Path(str(row["corruption"]), str(row["severity"]))
-        is_in_place = place in (folder / cell, folder / str(row["shift_set"]) / cell)
+        is_in_place = place in (folder / cell, folder / str(row["dataset"]) / cell)
         return row if is_in_place and _hash_of(row) == sealed["sha256"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -64,7 +64,7 @@ class TrainingRun(RecordedFacts):
 
     # Model and data.
     benchmark: Annotated[str, Column("Name of the benchmark and of its file")]
-    shift_set: Annotated[str, Column("Name of the shift set")]
+    dataset: Annotated[str, Column("Name of the dataset")]
     model: Annotated[str, Column("Name of the model in the benchmark file")]
     architecture: Annotated[str, Column("Library and architecture of the network")]
     num_parameters: Annotated[int, Column("Parameters of the network", above=0)]

@@ -40,7 +40,7 @@ class TuningRun(RecordedFacts):
     """Choice of an experiment's hyperparameters by a criterion on held-out shifts."""
 
     benchmark: Annotated[str, Column("Name of the benchmark and of its file")]
-    shift_set: Annotated[str, Column("Name of the shift set")]
+    dataset: Annotated[str, Column("Name of the dataset")]
     experiment: Annotated[str, Column("Name of the experiment in the benchmark file")]
     model: Annotated[str, Column("Name of the model in the benchmark file")]
     method: Annotated[str, Column("Adaptation method")]

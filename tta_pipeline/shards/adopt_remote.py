@@ -11,11 +11,11 @@ import numpy as np
 
 from tta_pipeline.data.copied_file import copy_file
 from tta_pipeline.data.formats.tar_format import BLOCK_BYTES
+from tta_pipeline.data.images.existing_shards import classes_in_label_order, iterate_stated_classes
+from tta_pipeline.data.images.remote_shards import RemoteCell, RemoteShard, read_remote_cell
+from tta_pipeline.data.images.tar_stream import TarStream
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.remote_files import read_beginning, read_whole
-from tta_pipeline.data.sources.existing_shards import classes_in_label_order, iterate_stated_classes
-from tta_pipeline.data.sources.remote_shards import RemoteCell, RemoteShard, read_remote_cell
-from tta_pipeline.data.sources.tar_stream import TarStream
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.adoption import publish_adopted
@@ -49,7 +49,7 @@ def adopt_remote(
         folder: Folder of `remote.json`; the manifest is published here.
         cell: Cell that the shards hold.
         progress: Counts samples and bytes done.
-        benchmark_name: Name of the data set in the manifest.
+        benchmark_name: Name of the dataset in the manifest.
         pin_classes: Returns the benchmark's class map.
     """
     started = time.perf_counter()

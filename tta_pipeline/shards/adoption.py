@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.sources.class_folders import WRAPPERS
-from tta_pipeline.data.sources.existing_shards import (
+from tta_pipeline.data.images.class_folders import WRAPPERS
+from tta_pipeline.data.images.existing_shards import (
     ONE_BASED_ADVICE,
     classes_in_label_order,
     find_wrapper_folders,
@@ -16,7 +15,8 @@ from tta_pipeline.data.sources.existing_shards import (
     replace_number_by_name,
     version_with_ids,
 )
-from tta_pipeline.data.sources.shard_files import find_shard_files, shards_version, unpacked_path
+from tta_pipeline.data.images.shard_files import find_shard_files, shards_version, unpacked_path
+from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.shards.backfill_checksums import backfill_checksums
@@ -76,7 +76,7 @@ def adopt(
         folder: Folder of the shards.
         cell: Cell that the shards hold.
         progress: Counts samples and bytes done.
-        benchmark_name: Name of the data set in the manifest.
+        benchmark_name: Name of the dataset in the manifest.
         class_map: Labels; None: the sorted classes that are found.
         files: Patterns of the shards' names if others are in the folder too; if empty, all tars.
         names_by_id: Class of each number in the shards, if the numbers are not labels but, for example, the devkit's
@@ -86,7 +86,7 @@ def adopt(
         workers: Processes that each read one shard at a time, where that is faster; None: this process reads.
 
     Raises:
-        SourceError: there are no shards.
+        ImagesError: there are no shards.
         ManifestError: a shard is damaged or compressed, or a key appears twice. Or the folder has a writer's record or
             a manifest of other shards, which only the user may remove.
         ClassMapError: a sample's class is not in the class map, or its label is not the label of its class.
@@ -143,7 +143,7 @@ def publish_adopted(
         folder: Folder of the manifest.
         cell: Cell that the shards hold.
         shards: Contents of the shards.
-        benchmark_name: Name of the data set in the manifest.
+        benchmark_name: Name of the dataset in the manifest.
         class_map: Labels; None: the sorted classes that are found.
         started: `time.perf_counter()` when the work began.
         version: Version of the source in the manifest.

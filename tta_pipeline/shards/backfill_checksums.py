@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from tta_pipeline.data.sources.listing import ImageReader
-from tta_pipeline.errors import ManifestError, SourceError
+from tta_pipeline.data.images.listing import ImageReader
+from tta_pipeline.errors import ImagesError, ManifestError
 from tta_pipeline.shards.checksums import as_digests, checksum
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.stored_images import stored_images
@@ -21,7 +21,7 @@ def backfill_checksums(shard_set: ShardSet) -> ShardSet:
         return shard_set
     try:
         return shard_set.add_checksums(as_digests(_checksums(shard_set)))
-    except SourceError as error:
+    except ImagesError as error:
         raise ManifestError(str(error)) from error
 
 

@@ -28,7 +28,7 @@ def expected_for_benchmark(benchmark: Benchmark, locations: Locations, cell: Cel
         place,
         encoding=encoding_of(settings).model_dump(mode="json", exclude_none=True),
         order=(settings.order, settings.seed, delta_of(settings)),
-        recipe=benchmark.source.recipe,
+        recipe=benchmark.images.recipe,
     )
 
 

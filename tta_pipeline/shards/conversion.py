@@ -10,10 +10,10 @@ from typing import NamedTuple, Self
 from pydantic import JsonValue
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.open_source import load_class_map, open_source
+from tta_pipeline.benchmarks.open_images import load_class_map, open_images
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.data.images.listing import Listing, Source
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.shards.set_facts import WriterRecord
@@ -169,12 +169,12 @@ def convert(task: CellTask, progress: Reporter, workers: Workers | None = None) 
 def benchmark_conversion(benchmark: Benchmark, locations: Locations, progress: Reporter) -> Conversion:
     """Return the conversion that *benchmark*'s file describes."""
     locations.require_own(locations.shards(benchmark.name, benchmark.cells[0]))
-    source = open_source(benchmark, locations, progress)
+    source = open_images(benchmark, locations, progress)
     return Conversion(
         source=source,
-        source_kind=benchmark.source.kind,
+        source_kind=benchmark.images.kind,
         generated=benchmark.is_generated,
-        recipe=benchmark.source.recipe,
+        recipe=benchmark.images.recipe,
         benchmark_name=benchmark.name,
         class_map=load_class_map(benchmark, locations, source),
         settings=benchmark.shard_settings_of,

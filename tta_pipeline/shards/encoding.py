@@ -9,7 +9,7 @@ import simplejpeg
 from PIL import Image
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.data.images import ARRAYS, decode_with_pillow, read_array, read_image_header
+from tta_pipeline.data.image_bytes import ARRAYS, decode_with_pillow, read_array, read_image_header
 from tta_pipeline.errors import ShardError
 from tta_pipeline.util.own_code import describe_raised, place_of
 from tta_pipeline.util.user_functions import load_function

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tta_pipeline.data.datasets.dataset import MAX_SEVERITY, SHIFT_PATTERN
+from tta_pipeline.data.datasets.dataset_files import is_known_shift
 from tta_pipeline.data.labels.class_map import read_pinned_class_map
-from tta_pipeline.data.shifts.shift_set import MAX_SEVERITY, SHIFT_PATTERN
-from tta_pipeline.data.shifts.shift_set_files import is_known_shift
 from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
 from tta_pipeline.domain.locations import CLASS_MAP_FILE, CLASS_MAPS, SHARDS, Locations
 from tta_pipeline.errors import ManifestError
@@ -61,8 +61,8 @@ class ExpectedShardSet:
             )
         if problems := self._number_differences(facts):
             raise ManifestError(
-                f"{path}: {'; '.join(problems)}, as each cell of the published shift set has: for images of your own, "
-                "write `custom: {names: [...], severities: [...]}` in place of shift_set, or for some of the published "
+                f"{path}: {'; '.join(problems)}, as each cell of the published dataset has: for images of your own, "
+                "write `custom: {names: [...], severities: [...]}` in place of dataset, or for some of the published "
                 "ones, `subset: true`"
             )
 

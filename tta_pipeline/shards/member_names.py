@@ -42,7 +42,7 @@ def source_name(member: str) -> str:
     return f"{unescape(folder)}/{unescape(stem)}.{extension}"
 
 
-@lru_cache(maxsize=4096)  # more than the classes of any data set in this field
+@lru_cache(maxsize=4096)  # more than the classes of any dataset in this field
 def escape(name: str) -> str:
     """Return *name* with every byte that webdataset could cut, merge or skip written as `%XX`."""
     if _SAFE.fullmatch(name):

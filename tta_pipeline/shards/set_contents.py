@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from tta_pipeline.data.images.shard_files import list_shard_files
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.sources.shard_files import list_shard_files
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.checksums import as_digests
 from tta_pipeline.shards.manifest import MANIFEST_FILE

@@ -39,7 +39,7 @@ class SourceFacts(ConfigModel):
 
     kind: str
     generated: bool
-    """Whether this project generated the images; results on them are not results on a published data set."""
+    """Whether this project generated the images; results on them are not results on a published dataset."""
     recipe: dict[str, JsonValue] | None = None
     """Settings with which this project generated the images; None for other images, and for sets made of other sets."""
     version: str
@@ -52,7 +52,7 @@ class SourceFacts(ConfigModel):
     """Damaged images that were left out, as the settings allow."""
     num_foreign: Count = 0
     """Number of images of foreign classes that were left out, as the settings allow."""
-    foreign_classes: tuple[str, ...] = ()
+    extra_classes: tuple[str, ...] = ()
 
     @property
     def num_taken(self) -> int:
@@ -65,7 +65,7 @@ class SourceFacts(ConfigModel):
         damaged = [f"{each.name}, {each.reason}" for each in self.skipped]
         found = (
             (len(damaged), "damaged", abbreviate_list(damaged, "; ")),
-            (self.num_foreign, "of other classes", abbreviate_list(self.foreign_classes)),
+            (self.num_foreign, "of other classes", abbreviate_list(self.extra_classes)),
             (self.num_strays, "not named as images or outside class folders", ""),
             (self.num_hidden, "hidden or without a suffix" if self.kind == "shards" else "hidden", ""),
         )

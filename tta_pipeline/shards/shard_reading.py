@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tta_pipeline.data.formats.tar_format import read_compression
-from tta_pipeline.data.images import read_image_header
-from tta_pipeline.data.sources.existing_shards import StatedClass, stated_class
-from tta_pipeline.data.sources.shard_layouts import IMAGE_TYPES, LABEL_TYPES, REFUSED_TYPES
-from tta_pipeline.data.sources.shard_members import GatheredMembers, LabelContent, MemberName, parse_member_name
+from tta_pipeline.data.image_bytes import read_image_header
+from tta_pipeline.data.images.existing_shards import StatedClass, stated_class
+from tta_pipeline.data.images.shard_layouts import IMAGE_TYPES, LABEL_TYPES, REFUSED_TYPES
+from tta_pipeline.data.images.shard_members import GatheredMembers, LabelContent, MemberName, parse_member_name
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.checksums import checksum
 from tta_pipeline.shards.member_names import sample_key, source_name, unescape

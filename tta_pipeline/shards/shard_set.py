@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tta_pipeline.data.images.listing import MAX_FILE_BYTES
+from tta_pipeline.data.images.remote_shards import REMOTE_FILE, RemoteCell, read_remote_cell
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.sources.listing import MAX_FILE_BYTES
-from tta_pipeline.data.sources.remote_shards import REMOTE_FILE, RemoteCell, read_remote_cell
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encode_checksums, read_checksums
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet

@@ -15,7 +15,7 @@ class ShardSetRow:
     """One row of the table `shard_sets`."""
 
     benchmark: str
-    shift_set: str
+    dataset: str
     corruption: str
     severity: int
     source_kind: str
@@ -44,7 +44,7 @@ def shard_set_row(
     record: WriterRecord | None,
     *,
     benchmark_name: str,
-    shift_set: str,
+    dataset: str,
 ) -> ShardSetRow:
     """Return the row of a shard set.
 
@@ -52,14 +52,14 @@ def shard_set_row(
         published: The shard set.
         record: The writer's record; None for third-party shards.
         benchmark_name: Name of the benchmark here; the manifest of third-party shards may have another.
-        shift_set: Name of the shift set.
+        dataset: Name of the dataset.
     """
     manifest = published.shard_set.manifest
     num_inodes = len(manifest.shards) + _NUM_OWN_FILES + 1
     num_loose_inodes = manifest.num_samples + len(manifest.classes) + 1
     return ShardSetRow(
         benchmark=benchmark_name,
-        shift_set=shift_set,
+        dataset=dataset,
         corruption=manifest.corruption,
         severity=manifest.severity,
         source_kind=manifest.source.kind,

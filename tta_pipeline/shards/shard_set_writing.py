@@ -15,12 +15,12 @@ import numpy as np
 from pydantic import JsonValue
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.data.images.listing import ListedImage, Listing, read_ahead
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.sources.listing import Listing, SourceImage, read_ahead
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import CLASS_MAP_FILE
 from tta_pipeline.domain.ordering import Indices, by_class, dirichlet, domain_seed, permuted
-from tta_pipeline.errors import ManifestError, ShardError, SourceError
+from tta_pipeline.errors import ImagesError, ManifestError, ShardError
 from tta_pipeline.results.shard_set_rows import MEASUREMENTS_FILE
 from tta_pipeline.shards.benchmark_expectation import delta_of, encoding_of
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
@@ -100,7 +100,7 @@ def write_shards(
 
     Raises:
         ClassMapError: a class folder is not in the class map, and the settings do not allow skipping it.
-        SourceError: an image is damaged, and the settings do not allow skipping it; or two images have the same key.
+        ImagesError: an image is damaged, and the settings do not allow skipping it; or two images have the same key.
         ShardError: the shards cannot be written for lack of space or permission, or because the folder contains
             foreign files; or one image alone exceeds the size limit of a shard.
     """
@@ -237,13 +237,13 @@ def _sizes(members: Sequence[PlannedMember], settings: ShardSettings, labels: Ma
 
 def _select_images(
     listing: Listing, target: Target, version: str, class_map: ClassMap, settings: ShardSettings
-) -> tuple[list[SourceImage], SourceFacts]:
+) -> tuple[list[ListedImage], SourceFacts]:
     """Return the images for the shards, and the facts about all images of the source."""
     known = [image for image in listing.images if image.class_name in class_map.labels]
     foreign = {image.class_name for image in listing.images} - class_map.labels.keys()
-    if settings.foreign_classes == "refuse":
+    if settings.extra_classes == "error":
         class_map.require_known(foreign, where=listing.root)
-    skipped = _find_damaged(known, settings) if settings.damaged == "skip" else {}
+    skipped = _find_damaged(known, settings) if settings.on_corrupt_image == "skip" else {}
     facts = SourceFacts(
         kind=target.source_kind,
         generated=target.generated,
@@ -254,15 +254,15 @@ def _select_images(
         num_strays=len(listing.strays),
         skipped=tuple(SkippedImage(name=image.name, reason=reason) for image, reason in skipped.items()),
         num_foreign=len(listing.images) - len(known),
-        foreign_classes=tuple(sorted(foreign)),
+        extra_classes=tuple(sorted(foreign)),
     )
     chosen = [image for image in known if image not in skipped] if skipped else known
     if not chosen:
-        raise SourceError(f"0 of {len(listing.images)} images under {listing.root} are usable; expected at least one")
+        raise ImagesError(f"0 of {len(listing.images)} images under {listing.root} are usable; expected at least one")
     return chosen, facts
 
 
-def _find_damaged(images: Sequence[SourceImage], settings: ShardSettings) -> dict[SourceImage, str]:
+def _find_damaged(images: Sequence[ListedImage], settings: ShardSettings) -> dict[ListedImage, str]:
     """Return the damaged images with reasons; checked before writing, because the number of samples sets the bounds."""
     encode, reasons = encoder(settings), {}
     for image in images:
@@ -274,7 +274,7 @@ def _find_damaged(images: Sequence[SourceImage], settings: ShardSettings) -> dic
 
 
 @gc_paused()
-def _plan_members(images: Sequence[SourceImage], settings: ShardSettings, cell: Cell) -> list[PlannedMember]:
+def _plan_members(images: Sequence[ListedImage], settings: ShardSettings, cell: Cell) -> list[PlannedMember]:
     """Put *images* of *cell* in order and name them for webdataset, each with a unique key."""
     images = order_images(images, settings, cell)
     names = [make_member_name(image.class_name, stored_extension(image.file_name, settings)) for image in images]
@@ -284,11 +284,11 @@ def _plan_members(images: Sequence[SourceImage], settings: ShardSettings, cell: 
     return members
 
 
-def _same_key(members: Sequence[PlannedMember]) -> SourceError:
+def _same_key(members: Sequence[PlannedMember]) -> ImagesError:
     by_key: dict[str, PlannedMember] = {}
     pairs = ((by_key.setdefault(member.key, member), member) for member in members)
     one, other = next((one.image, other.image) for one, other in pairs if one is not other)
-    return SourceError(
+    return ImagesError(
         f"{other.path} ({other.name}) and {one.path} ({one.name}) differ only in their extension, so webdataset would "
         "read them as one sample; expected one file for each name in a class: rename or remove one"
     )
@@ -355,14 +355,14 @@ def _unwritable(target: Path, listing: Listing, error: OSError) -> ShardError:
     )
 
 
-def order_images(images: Sequence[SourceImage], settings: ShardSettings, cell: Cell) -> list[SourceImage]:
+def order_images(images: Sequence[ListedImage], settings: ShardSettings, cell: Cell) -> list[ListedImage]:
     """Return *images* of *cell*, given sorted by name, in the order that *settings* ask for."""
     if settings.order == "source":
         return list(images)
     return [images[position] for position in _positions(images, settings, cell).tolist()]
 
 
-def _positions(images: Sequence[SourceImage], settings: ShardSettings, cell: Cell) -> Indices:
+def _positions(images: Sequence[ListedImage], settings: ShardSettings, cell: Cell) -> Indices:
     names = [image.name for image in images]
     if settings.order == "permuted":
         return permuted(names, seed=settings.seed)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.data.sources.listing import ImageReader, SourceImage
-from tta_pipeline.errors import ShardError, SourceError
+from tta_pipeline.data.images.listing import ImageReader, ListedImage
+from tta_pipeline.errors import ImagesError, ShardError
 from tta_pipeline.shards.encoding import Encode, encoder
 from tta_pipeline.shards.hashed_file import HashedFile
 from tta_pipeline.shards.tar import archive_end, member_header, padding
@@ -20,7 +20,7 @@ _BUFFER_BYTES = 2**20
 class PlannedMember(NamedTuple):
     """An image with its name and key in a shard."""
 
-    image: SourceImage
+    image: ListedImage
     name: str
     key: str
 
@@ -49,7 +49,7 @@ def _planned_shard(  # noqa: PLR0917 - what `__reduce__` gives has no names
     settings: ShardSettings,
     labels: Mapping[str, int],
 ) -> PlannedShard:
-    members = tuple(map(PlannedMember, map(SourceImage, *image_columns), names, keys))
+    members = tuple(map(PlannedMember, map(ListedImage, *image_columns), names, keys))
     return PlannedShard(path=path, members=members, settings=settings, labels=labels)
 
 
@@ -69,7 +69,7 @@ def write_shard(plan: PlannedShard, advance: Callable[[int, int], None] = lambda
     """Write a shard and sync it to disk; call *advance* regularly with the numbers of samples and bytes done.
 
     Raises:
-        SourceError: an image is damaged or gone.
+        ImagesError: an image is damaged or gone.
         OSError: the file cannot be written.
     """
     encode = encoder(plan.settings)
@@ -121,11 +121,11 @@ def _label_members(member: PlannedMember, settings: ShardSettings, labels: Mappi
     )
 
 
-def _encode_or_refuse(image: SourceImage, data: bytes, encode: Encode) -> bytes:
+def _encode_or_refuse(image: ListedImage, data: bytes, encode: Encode) -> bytes:
     try:
         return encode(data)
     except ValueError as error:
-        raise SourceError(
+        raise ImagesError(
             f"{image.path} ({image.name}) is not an intact image: found {error}. Nothing was published: replace or "
             "remove the file, or allow damaged images to be skipped"
         ) from error

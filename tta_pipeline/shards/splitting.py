@@ -5,9 +5,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.data.images.listing import Listing
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.sources.listing import Listing
-from tta_pipeline.errors import SourceError
+from tta_pipeline.errors import ImagesError
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.shard_set import ShardSet
@@ -26,7 +26,7 @@ def split_shard_set(
     class_map = ClassMap(classes=manifest.classes)
     images = stored_images(shard_set)
     if num_instances > len(images):
-        raise SourceError(
+        raise ImagesError(
             f"found {count_of(len(images), 'sample')} in {folder}; expected at least {num_instances}, one per instance"
         )
     for number, (start, end) in enumerate(pairwise(equal_bounds(len(images), num_instances))):

@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from tta_pipeline.data.sources.shard_files import find_shard_files
-from tta_pipeline.data.sources.shard_layouts import StatedTotals, find_stated_totals
+from tta_pipeline.data.images.shard_files import find_shard_files
+from tta_pipeline.data.images.shard_layouts import StatedTotals, find_stated_totals
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.results.shard_set_rows import MEASUREMENTS_FILE
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE

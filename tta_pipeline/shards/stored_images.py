@@ -1,11 +1,11 @@
 """The samples of a shard set as source images, for code that converts them again."""
 
-from tta_pipeline.data.sources.listing import SourceImage
+from tta_pipeline.data.images.listing import ListedImage
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.shard_set import ShardSet
 
 
-def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
+def stored_images(shard_set: ShardSet) -> tuple[ListedImage, ...]:
     """Return the samples of *shard_set* in stored order, as slices of its shards, which must not change.
 
     Reading an image compares its sha256.
@@ -19,7 +19,7 @@ def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
     paths = [shard_set.folder / shard.name for shard in shard_set.manifest.shards]
     modified_ns = [path.stat().st_mtime_ns for path in paths]
     return tuple(
-        SourceImage(
+        ListedImage(
             class_name=shard_set.manifest.classes[row["label"]],
             file_name=row["source_name"].rpartition("/")[2],
             path=str(paths[row["shard"]]),

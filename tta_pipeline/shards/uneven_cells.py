@@ -34,7 +34,7 @@ def find_uneven_cells(benchmark: Benchmark, locations: Locations) -> Mapping[Cel
         with suppress(ManifestError):
             index = ShardSet.open(locations.shards(benchmark.name, cell)).index
             counts[cell] = len(index), len(np.unique(index.labels))
-            if benchmark.shift_set.severities:
+            if benchmark.dataset.severities:
                 numbered = photographs.number(index.keys, cell)
                 shown[cell] = numbered.group, np.unique(numbered.numbers).tobytes()
     votes = Counter(counts.values())

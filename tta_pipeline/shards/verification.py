@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tta_pipeline.data.sources.shard_files import list_shard_files
+from tta_pipeline.data.images.shard_files import list_shard_files
 from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.shards.backfill_checksums import backfill_checksums
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.data.images.folder_tree import FolderTree
+from tta_pipeline.data.images.images_of_python import Content, check_yielded
+from tta_pipeline.data.images.listing import Listing
+from tta_pipeline.data.images.spill import SpillFile, spill_folder
 from tta_pipeline.data.labels.class_map import ClassMap, label_order
-from tta_pipeline.data.sources.folder_tree import FolderTree
-from tta_pipeline.data.sources.images_of_python import Content, check_yielded
-from tta_pipeline.data.sources.listing import Listing
-from tta_pipeline.data.sources.spill import SpillFile, spill_folder
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import CellTask, Conversion, convert
@@ -46,7 +46,7 @@ def shard_split(
         progress: Reports progress on the images.
 
     Raises:
-        SourceError, ClassMapError: an image or a class folder is not what it should be.
+        ImagesError, ClassMapError: an image or a class folder is not what it should be.
         ShardError: the shards cannot be written.
     """
     tree = FolderTree(root=source, cells=(cell,), elsewhere=((cell, source),), named=lambda: classes or ())
@@ -90,7 +90,7 @@ def shard_images(
         progress: Reports progress on the images.
 
     Raises:
-        SourceError, ClassMapError: an image is damaged, two have the same name, or a class is not one of *classes*.
+        ImagesError, ClassMapError: an image is damaged, two have the same name, or a class is not one of *classes*.
         ShardError: the shards cannot be written.
     """
     with spill_folder(node_local_folder() / "images") as spill, Workers(jobs) as workers:

@@ -15,7 +15,7 @@ MAX_NAME_LENGTH = 100
 """Longest name in characters; file names add a suffix to it, and file systems allow 255 bytes."""
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
 BENCHMARK_NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,99}(/[A-Za-z][A-Za-z0-9_]{0,99})?$"
-"""Names of benchmarks: the name of the file, or `<file>/<shift set>` for one of several shift sets in it."""
+"""Names of benchmarks: the name of the file, or `<file>/<dataset>` for one of several datasets in it."""
 _RESERVED_NAMES = {"added", "benchmarks", "results", "text_features", *map(str.lower, keyword.kwlist)} | {
     "context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict", "int", "str", "float",
     "bool", "input", "output", "type",

@@ -19,8 +19,8 @@ ODD_VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 SEVERAL = {
     "sets": {
-        "imagenet_c": {"source": {"kind": "folder", "root": "x"}, "severities": [5]},
-        "dusk": {"source": {"kind": "folder", "root": "x"}, "custom": {"names": ["evening"], "severities": [1]}},
+        "imagenet_c": {"images": {"kind": "folder", "root": "x"}, "severities": [5]},
+        "dusk": {"images": {"kind": "folder", "root": "x"}, "custom": {"names": ["evening"], "severities": [1]}},
     },
     "matrix": [{"models": ["cnn"], "methods": [{"eata": {"lr": 0.1}, "name": "fast"}], "protocols": ["continual"]}],
     "tuning": {"tent": {"grid": {"lr": [0.1]}, "severities": [3], "subset": {"first": 3}}},
@@ -56,7 +56,7 @@ PLACES = [(document, way) for document in DOCUMENTS for way in in_any_place(docu
 @pytest.mark.parametrize("kind", ["folder", "shards", "npy"])
 def test_what_is_no_path_is_refused_when_the_file_is_read(tmp_path: Path, kind: str, place: str):
     """Not when its images are: `results list` would list what nobody can shard, and the home of no user is an error."""
-    source = f'source: {{kind: {kind}, root: "{place}"}}'
+    source = f'images: {{kind: {kind}, root: "{place}"}}'
     shards = "" if kind == "shards" else "shards: {samples_per_shard: 60}"
     model = "{kind: torchvision, architecture: resnet18}"
     text = f"title: x\n{source}\n{shards}\nimage_size: 32\nmodels: {{a: {model}}}\nexperiments: {{}}\n"

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
-from tta_pipeline.data.sources.kinds import DigitsSource, GeneratedSource
+from tta_pipeline.data.images.kinds import DigitsSection, GeneratedSection
 from tta_pipeline.domain.locations import EMBEDDED_BENCHMARKS
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.util.identifiers import is_benchmark_name
@@ -33,7 +33,7 @@ def test_the_embedded_benchmark_has_75_cells_and_three_methods():
     ("right", "wrong", "named"),
     [
         ("method: norm", "method: nrom", ["experiments.norm", "method is 'nrom'", "did you mean norm"]),
-        ("num_test: 150", "num_test: 3", ["source.num_test is 3", "greater than or equal to 10"]),
+        ("num_test: 150", "num_test: 3", ["images.num_test is 3", "greater than or equal to 10"]),
         ("num_test: 150", "num_tests: 150", ["source: ", "num_tests", "did you mean num_test"]),
         ("imagenet_c", "cifar_c, jpeg_quality: 90", ["jpeg_quality 90", "lossless", "encoding: jpeg"]),
         ("imagenet_c", "imagenet_c, encoding: png", ["source.encoding is 'png'", "jpeg, lossless"]),
@@ -64,8 +64,8 @@ def test_the_embedded_benchmark_has_75_cells_and_three_methods():
         ("title:", "title: [", ["is not YAML", "in line 2, column 8", "correct it there"]),
         (
             "epochs: 4",
-            "epochs: 4, loader: webdataset, shuffle: buffer, held_out: 0.1",
-            ["models.cnn", "held_out 0.1 with loader webdataset", "expected loader indexed or imagefolder"],
+            "epochs: 4, loader: webdataset, shuffle: buffer, val_fraction: 0.1",
+            ["models.cnn", "val_fraction 0.1 with loader webdataset", "expected loader indexed or imagefolder"],
         ),
         (
             "epochs: 4",
@@ -100,7 +100,7 @@ def test_an_error_names_file_field_value_and_choices(tmp_path: Path, right: str,
 @pytest.mark.parametrize("kind", ["kind: digits", "kind: generated, clean: /data"])
 def test_images_are_stored_as_the_authors_of_their_table_do(kind: str, settings: str, expected: int | None):
     """JPEG files of quality 85 for the ImageNets, lossless for CIFAR, unless the file says otherwise."""
-    section = DigitsSource if kind == "kind: digits" else GeneratedSource
+    section = DigitsSection if kind == "kind: digits" else GeneratedSection
 
     assert expected == section.model_validate(yaml.safe_load(f"{{{kind}, {settings}}}")).stored_quality
 
@@ -123,7 +123,11 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path):
         ("batch_size: 32}", "batch_size: 100001}", ["batch_size is 100001", "100000"]),
         ("batch_size: 32}", "batch_size: 32, seed: 1180591620717411303424}", ["seed is 1180591620717411303424"]),
         ("batch_size: 32}", "batch_size: 32, seed: -1}", ["seed is -1", "greater than or equal to 0"]),
-        ("batch_size: 32}", "batch_size: 1, protocol: {window: 1000000000}}", ["window is 1000000000", "100000"]),
+        (
+            "batch_size: 32}",
+            "batch_size: 1, protocol: {sliding_window: 1000000000}}",
+            ["window is 1000000000", "100000"],
+        ),
         ("batch_size: 32}", "subset: {first: 99999999999}}", ["subset.first is 99999999999", "1000000000"]),
         ("batch_size: 32}", "protocol: {order: dirichlet, delta: .nan}}", ["delta is nan"]),
         ("preset: cifar", "preset: cifar, precision: fp16", ["fp16 with tent", "expected bf16, tf32 or fp32"]),
@@ -200,7 +204,7 @@ def test_a_method_without_the_clean_images_that_it_needs_is_refused(tmp_path: Pa
 @pytest.mark.parametrize(
     ("train", "more", "found"),
     [
-        ("/data/train.tar", "", "source.train"),
+        ("/data/train.tar", "", "images.train"),
         ("/data/train", "train_shards: {resize: 64, samples_per_shard: 60}", "train_shards"),
         ("/data/train", "", None),
     ],
@@ -209,11 +213,11 @@ def test_a_training_reads_loose_files_only_where_there_are_some(
     tmp_path: Path, train: str, more: str, found: str | None
 ):
     """An archive has none, and those of shards with other pixels are not what was sharded."""
-    source = f"source: {{kind: folder, root: /data/c, train: {train}}}\n{more}"
-    text = SMALL.replace("source: {kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}", source)
+    source = f"images: {{kind: folder, root: /data/c, train: {train}}}\n{more}"
+    text = SMALL.replace("images: {kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}", source)
     path = written(tmp_path, text.replace("epochs: 4", "epochs: 4, loader: imagefolder"))
     if found is None:
-        assert load_benchmark(path).source.has_loose_train
+        assert load_benchmark(path).images.has_loose_train
         return
     with pytest.raises(BenchmarkFileError, match=rf"models\.cnn\.loader .*\bimagefolder\b.*\b{found}\b"):
         load_benchmark(path)

@@ -62,7 +62,7 @@ def test_faulty_experiments_leave_the_others_alive(tmp_path: Path, monkeypatch: 
     assert all(len(sentence.splitlines()) == 1 for sentence in found.values())
 
 
-@pytest.mark.parametrize("fault", ["source: {kind", "experiments:"])
+@pytest.mark.parametrize("fault", ["images: {kind", "experiments:"])
 def test_nothing_of_a_faulty_file_outlives_its_sentence(tmp_path: Path, fault: str):
     """The error, kept as long as a web server likes, holds no validator or frame of what it was raised for."""
     path = tmp_path / "mine.yaml"
@@ -78,7 +78,7 @@ def test_nothing_of_a_faulty_file_outlives_its_sentence(tmp_path: Path, fault: s
 def test_faulty_files_leave_the_other_benchmarks_alive(tmp_path: Path):
     """Whatever lies there in place of a benchmark file, those that are right are read."""
     (tmp_path / "right.yaml").write_text(SMALL)
-    (tmp_path / "sourceless.yaml").write_text(SMALL.replace("source: {kind", "sauce: {kind"))
+    (tmp_path / "sourceless.yaml").write_text(SMALL.replace("images: {kind", "sauce: {kind"))
     (tmp_path / "text.yaml").write_text("title: [")
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "a name.yaml").write_text(SMALL)

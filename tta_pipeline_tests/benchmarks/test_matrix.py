@@ -127,7 +127,7 @@ def test_faulty_experiments_of_a_matrix_leave_the_others_alive(tmp_path: Path):
 
 def test_all_sets_of_a_file_have_the_matrix(tmp_path: Path):
     """As they have its experiments."""
-    source = "source: {kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}\n"
+    source = "images: {kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}\n"
     text = SMALL.replace(source, "").replace("corruptions: [gaussian_noise, contrast]\nseverities: [3, 5]\n", "")
     sets = f"sets: {{imagenet_c: {{{source.strip()}}}, cifar_10_c: {{{source.strip()}}}}}\n"
 

@@ -18,7 +18,7 @@ DEFAULTS = {
     "protocol": {
         "shift": "reset_each_shift", "order": "stored", "classes_per_batch": None, "delta": None,
         "corruption_order": "canonical", "clean": "never", "recurring": 1, "visits": 3, "unknown": None,
-        "window": 1, "stream_speed": None,
+        "sliding_window": 1, "stream_speed": None,
         "adaptation_budget_s": None,
         "predict_after_update": False,
     },

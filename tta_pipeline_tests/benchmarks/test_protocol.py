@@ -78,23 +78,26 @@ def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
         ("protocol: {shift: mixed, clean: at_end}", ["clean at_end with shift mixed", "expected continual"]),
         ("protocol: {shift: mixed, corruption_order: seeded}", ["corruption_order seeded with shift mixed"]),
         ("protocol: {shift: slow, order: shuffled}", ["order shuffled with shift slow"]),
-        ("protocol: {window: 8}", ["batch_size 32 with a window of 8", "expected batch_size 1"]),
+        ("protocol: {sliding_window: 8}", ["batch_size 32 with a window of 8", "expected batch_size 1"]),
         ("protocol: {stream_speed: 1, adaptation_budget_s: 2}", ["stream_speed with adaptation_budget_s"]),
         ("protocol: {shift: episodic, stream_speed: 1}", ["stream_speed with shift episodic", "expected one of them"]),
-        ("batch_size: 1, protocol: {shift: episodic, window: 8}", ["window 8 with shift episodic"]),
-        ("batch_size: 1, protocol: {window: 8, adaptation_budget_s: 2}", ["adaptation_budget_s with window 8"]),
+        ("batch_size: 1, protocol: {shift: episodic, sliding_window: 8}", ["window 8 with shift episodic"]),
+        ("batch_size: 1, protocol: {sliding_window: 8, adaptation_budget_s: 2}", ["adaptation_budget_s with window 8"]),
         ("protocol: {predict_after_update: true, stream_speed: 1}", ["predict_after_update with stream_speed"]),
-        ("batch_size: 1, protocol: {window: 8, predict_after_update: true}", ["predict_after_update with window 8"]),
+        (
+            "batch_size: 1, protocol: {sliding_window: 8, predict_after_update: true}",
+            ["predict_after_update with window 8"],
+        ),
         ("protocol: {stream_speed: 1.5}", ["stream_speed", "1.5", "less than or equal to 1"]),
         ("severities: [6]", ["severities", "6"]),
         ("severities: [1]", ["severities is [1]", "expected some of [3, 5]"]),
         ("subset: {first: 0}", ["first", "0", "greater than or equal to 1"]),
         ("subset: {first: 5, random: 5}", ["found first, random", "expected one of first, random, imbalance, listed"]),
-        ("subset: {imbalance: 0.5}", ["imbalance", "0.5", "greater than or equal to 1"]),
+        ("subset: {imbalance_factor: 0.5}", ["imbalance", "0.5", "greater than or equal to 1"]),
         ("protocol: {classes_per_batch: 2}", ["classes_per_batch 2 with order stored", "expected order by_class"]),
         ("protocol: {shift: mixed, visits: 2}", ["visits 2 with shift mixed", "expected dynamic"]),
-        ("protocol: {shift: dynamic, unknown: {source: a, share: 0.1}}", ["unknown with shift dynamic"]),
-        ("protocol: {order: listed}", ["order listed without a list", "expected subset: {listed: FILE}"]),
+        ("protocol: {shift: dynamic, unknown: {benchmark: a, share: 0.1}}", ["unknown with shift dynamic"]),
+        ("protocol: {order: from_file}", ["order listed without a list", "expected subset: {file: FILE}"]),
         ("seeds: [1, 1]", ["found seeds [1, 1]", "each once"]),
         ("seeds: {count: 0}", ["seeds", "found {'count': 0}", "expected a list of seeds, or {count: 100}"]),
         ("seeds: {count: 2, step: 3}", ["expected a list of seeds, or {count: 100}"]),
@@ -116,8 +119,8 @@ def test_a_subset_says_what_it_is():
     """Tables have it in words."""
     assert "first 100" == Subset(first=100).name
     assert "random 5000, seed 1" == Subset(random=5000, seed=1).name
-    assert "listed in ids.txt" == Subset(listed=Path("x/ids.txt")).name
-    assert "long tail 100, seed 0" == Subset(imbalance=100).name
+    assert "listed in ids.txt" == Subset(file=Path("x/ids.txt")).name
+    assert "long tail 100, seed 0" == Subset(imbalance_factor=100).name
 
 
 def test_an_experiment_can_stand_for_several_protocols():

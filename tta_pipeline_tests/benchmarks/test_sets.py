@@ -1,4 +1,4 @@
-"""Shift sets in benchmark files: one that comes with the project, one of the user's own, and several in one file."""
+"""Datasets in benchmark files: one that comes with the project, one of the user's own, and several in one file."""
 
 from pathlib import Path
 
@@ -16,11 +16,11 @@ image_size: 32
 shards: {num_shards: 2}
 models: {r18: {kind: torchvision, architecture: resnet18}}
 experiments:
-  source: {model: r18, method: source}
+  images: {model: r18, method: source}
   at_5: {model: r18, method: norm, severities: [5]}
 """
-MADE = "source: {kind: generated, clean: /c, severity_table: cifar_c}"
-FOLDER = "source: {kind: folder, root: /images}"
+MADE = "images: {kind: generated, clean: /c, severity_table: cifar_c}"
+FOLDER = "images: {kind: folder, root: /images}"
 
 
 def written(folder: Path, text: str, name: str = "mine.yaml") -> Path:
@@ -33,11 +33,11 @@ def test_a_file_without_a_set_is_of_imagenet_c(tmp_path: Path):
     """Its 15 corruptions at five severities; the four for tuning are named if they are wanted."""
     found = load_benchmark(written(tmp_path, f"{REST}{FOLDER}"))
 
-    assert ("imagenet_c", 75) == (found.shift_set.name, len(found.cells))
+    assert ("imagenet_c", 75) == (found.dataset.name, len(found.cells))
 
 
 @pytest.mark.parametrize(("text", "num_images"), [
-    (FOLDER, 50_000), (f"{FOLDER}\nsubset: true", None), (MADE, None), (f"{FOLDER}\nshift_set: cifar_10_c", 10_000),
+    (FOLDER, 50_000), (f"{FOLDER}\nsubset: true", None), (MADE, None), (f"{FOLDER}\ndataset: cifar_10_c", 10_000),
     (f"{FOLDER}\ncustom: {{names: [fog], severities: [5]}}", None),
 ])  # fmt: skip
 def test_cells_of_a_published_set_have_as_many_images_as_it(tmp_path: Path, text: str, num_images: int | None):
@@ -50,8 +50,8 @@ def test_cells_of_a_published_set_have_as_many_images_as_it(tmp_path: Path, text
 
 def test_a_set_of_ones_own_lies_beside_the_benchmark_file(tmp_path: Path):
     """It is no benchmark itself, and needs no Python."""
-    written(tmp_path, "names: [dusk, dawn]\nseverities: [5, 7]\nheld_out: [dawn]", "light.shifts.yaml")
-    written(tmp_path, f"{REST}shift_set: light\n{FOLDER}")
+    written(tmp_path, "names: [dusk, dawn]\nseverities: [5, 7]\nheld_out: [dawn]", "light.dataset.yaml")
+    written(tmp_path, f"{REST}dataset: light\n{FOLDER}")
 
     loaded = load_benchmarks(tmp_path)
 
@@ -67,7 +67,7 @@ def test_a_set_without_severities_has_cells_of_severity_0(tmp_path: Path):
 
     found = load_benchmark(written(tmp_path, f"{text}custom: {{names: [sketch]}}\n{FOLDER}"))
 
-    assert ("mine", (Cell(corruption="sketch", severity=0),)) == (found.shift_set.name, found.cells)
+    assert ("mine", (Cell(corruption="sketch", severity=0),)) == (found.dataset.name, found.cells)
 
 
 def test_a_set_of_ones_own_is_custom(tmp_path: Path):
@@ -75,14 +75,14 @@ def test_a_set_of_ones_own_is_custom(tmp_path: Path):
     alone = load_benchmark(written(tmp_path, f"{REST}custom: {{names: [sketch], severities: [5]}}\n{FOLDER}"))
     several = load_benchmarks(written(tmp_path, SEVERAL).parent)
 
-    assert ("sketch",) == alone.shift_set.names
-    assert ("art",) == several.benchmarks["mine/renditions"].shift_set.names
+    assert ("sketch",) == alone.dataset.names
+    assert ("art",) == several.benchmarks["mine/renditions"].dataset.names
 
 
 SEVERAL = f"""{REST}
 sets:
-  imagenet_c: {{source: {{kind: folder, root: /c}}, severities: [5]}}
-  renditions: {{source: {{kind: folder, root: /r}}, custom: {{names: [art]}}}}
+  imagenet_c: {{images: {{kind: folder, root: /c}}, severities: [5]}}
+  renditions: {{images: {{kind: folder, root: /r}}, custom: {{names: [art]}}}}
 """
 
 
@@ -92,7 +92,7 @@ def test_each_of_several_sets_is_a_benchmark_of_its_own(tmp_path: Path):
 
     assert (["mine/imagenet_c", "mine/renditions"], ()) == (list(loaded.benchmarks), loaded.faults)
     renditions = loaded.benchmarks["mine/renditions"]
-    assert ("mine", "renditions") == (renditions.file, renditions.shift_set.name)
+    assert ("mine", "renditions") == (renditions.file, renditions.dataset.name)
     assert [Cell(corruption="art", severity=0)] == [*renditions.cells_of("at_5")]
 
 
@@ -129,8 +129,8 @@ def test_a_faulty_set_leaves_the_others(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (f"{REST}shift_set: fog\n{FOLDER}", ["shift set 'fog'", "docs/guides/datasets.md", "fog.shifts.yaml"]),
-        (f"{REST}shift_set: imagenet_c\ncustom: {{names: [a]}}\n{FOLDER}", ["shift_set and custom", "one of them"]),
+        (f"{REST}dataset: fog\n{FOLDER}", ["dataset 'fog'", "docs/guides/datasets.md", "fog.dataset.yaml"]),
+        (f"{REST}dataset: imagenet_c\ncustom: {{names: [a]}}\n{FOLDER}", ["dataset and custom", "one of them"]),
         (f"{REST}custom: {{names: [clean]}}\n{FOLDER}", ["clean", "neither clean nor train"]),
         (f"{REST}custom: {{names: [a], severities: [2, 1]}}\n{FOLDER}", ["[2, 1]", "ascending"]),
         (f"{REST}custom: {{names: [../a]}}\n{FOLDER}", ["../a"]),
@@ -146,12 +146,12 @@ def test_a_faulty_set_leaves_the_others(tmp_path: Path):
         ),
         (f"{REST}custom: {{name: fog, names: [a]}}\n{FOLDER}", ["custom is no section", "has a name"]),
         (
-            f"{SEVERAL}  imagenet_r: {{custom: {{names: [a]}}, source: {{kind: folder, root: /r}}}}\n",
+            f"{SEVERAL}  imagenet_r: {{custom: {{names: [a]}}, images: {{kind: folder, root: /r}}}}\n",
             ["comes with the project"],
         ),
         (f"{REST}custom: 3\n{FOLDER}", ["custom is no section", "names"]),
         (f"{SEVERAL}{FOLDER}", ["source beside sets"]),
-        (f"{SEVERAL}  a__b: {{source: {{}}}}\n", ["'a__b'", "single _"]),
+        (f"{SEVERAL}  a__b: {{images: {{}}}}\n", ["'a__b'", "single _"]),
         (f"{SEVERAL}  dusk: {{models: {{}}}}\n", ["sets.dusk has models", "class_map"]),
         (f"{REST}sets: [a]", ["sets is ['a']", "section"]),
     ],

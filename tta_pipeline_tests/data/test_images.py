@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tta_pipeline.data.images import read_image_header
+from tta_pipeline.data.image_bytes import read_image_header
 
 TRAILERS = {"nothing": b"", "padding": bytes(6_000), "a film": b"\xff\xfb" * 50_000}
 

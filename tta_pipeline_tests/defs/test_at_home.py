@@ -85,7 +85,7 @@ def test_an_asset_downstream_of_the_leaderboard_in_its_own_executor(foreign: For
     """Each step is a process, the component's too, and the project's asset reads the leaderboard that is there."""
     start_method = {"forkserver": {"preload_modules": IMPORTED_ONCE}}
     config = {"execution": {"config": {"start_method": start_method}}}
-    assets = "winner,digits/clean/source_split"
+    assets = "winner,digits/clean/images"
     foreign.dg("launch", "--assets", assets, "--config-json", json.dumps(config))
 
     with dg.DagsterInstance.from_config(str(foreign.home)) as instance:

@@ -16,7 +16,7 @@ from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, SMALL_RANGE, Project, launcher
 
 ROOT = Path(__file__).parents[2]
-SHARDS = ("launch", "--assets", "small/source_split,small/tar_shards,small/shard_manifest")
+SHARDS = ("launch", "--assets", "small/images,small/tar_shards,small/shard_manifest")
 
 
 def run_dg(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -12,11 +12,11 @@ from tta_pipeline.definitions import build_definitions, defs
 from tta_pipeline_tests.conftest import SMALL, Project, write_tree
 
 SURFACE = {
-    "source_split", "tar_shards", "shard_manifest", "source_model", "robustness_report", "loader_benchmark",
+    "images", "tar_shards", "shard_manifest", "source_model", "robustness_report", "loader_benchmark",
     "evaluation/source", "evaluation/norm", "evaluation/tent",
-    "clean/source_split", "clean/tar_shards", "clean/shard_manifest",
+    "clean/images", "clean/tar_shards", "clean/shard_manifest",
     "clean/evaluation/source", "clean/evaluation/norm", "clean/evaluation/tent",
-    "train/source_split", "train/tar_shards", "train/shard_manifest",
+    "train/images", "train/tar_shards", "train/shard_manifest",
 }  # fmt: skip
 
 
@@ -123,11 +123,11 @@ def test_images_that_lie_there_are_observed(project: Project):
     for cell in ("contrast/3", "contrast/5"):
         write_tree(root / cell, classes={"n01": 2})
     project.add_benchmark("lying", text % root)
-    source = build_definitions(project.locations).resolve_asset_graph().get(dg.AssetKey(["lying", "source_split"]))
+    source = build_definitions(project.locations).resolve_asset_graph().get(dg.AssetKey(["lying", "images"]))
     assert source.is_observable
 
     def observed() -> dict[str, str]:
-        assert project.materialize("lying/source_split", "--partition", "contrast|3").returncode == 0
+        assert project.materialize("lying/images", "--partition", "contrast|3").returncode == 0
         with dg.DagsterInstance.from_config(str(project.home)) as instance:
             records = instance.fetch_observations(source.key, limit=2).records
             return {r.partition_key: r.asset_observation.tags["dagster/data_version"] for r in records}
@@ -197,7 +197,7 @@ def test_to_materialize_what_is_wrong_fails_with_the_sentence_and_stops_nothing_
     """The run ends as a failure, and what else it was asked for is there."""
     project.add_benchmark("mine", SMALL + "  wrong: {model: cnn, method: nrom}\n")
 
-    finished = project.materialize("mine/evaluation/wrong,mine/clean/source_split")
+    finished = project.materialize("mine/evaluation/wrong,mine/clean/images")
 
     assert 0 != finished.returncode
     assert "experiments.wrong: method is 'nrom'; expected one of 48 names (did you mean norm" in finished.stderr
@@ -217,7 +217,7 @@ def test_a_range_without_cells_is_refused(project: Project):
     """A range from a higher to a lower severity holds no cell, and a run over it fails and says so."""
     project.add_benchmark("small", SMALL)
 
-    finished = project.materialize("small/source_split", "--partition-range", "gaussian_noise|5...contrast|3")
+    finished = project.materialize("small/images", "--partition-range", "gaussian_noise|5...contrast|3")
 
     assert finished.returncode != 0
     assert "found a partition range without any cell" in finished.stderr
@@ -225,7 +225,7 @@ def test_a_range_without_cells_is_refused(project: Project):
 
 def test_an_open_stream_depends_on_the_shards_of_its_unknown_images(project: Project):
     """Of the same cells, of the clean images, and of all cells for a stream over several; everything still resolves."""
-    is_open = "unknown: {source: letters, share: 0.2}"
+    is_open = "unknown: {benchmark: letters, share: 0.2}"
     project.add_benchmark("letters", SMALL.replace("kind: digits", "kind: digits, characters: letters"))
     project.add_benchmark(
         "open",

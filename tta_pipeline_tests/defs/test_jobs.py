@@ -11,13 +11,13 @@ from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, write_tree
 
 GENERATED = """
 title: Six images, without images to train on
-source: {{kind: generated, clean: {clean}, severity_table: imagenet_c}}
+images: {{kind: generated, clean: {clean}, severity_table: imagenet_c}}
 corruptions: [gaussian_noise, contrast]
 severities: [3, 5]
 image_size: 32
 shards: {{num_shards: 1}}
 models: {{r18: {{kind: torchvision, architecture: resnet18}}}}
-experiments: {{source: {{model: r18, method: source}}}}
+experiments: {{images: {{model: r18, method: source}}}}
 """
 STREAMS = """
   continual: {model: cnn, method: norm, protocol: continual}

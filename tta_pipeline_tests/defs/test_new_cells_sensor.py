@@ -53,7 +53,7 @@ def test_new_folders_are_observed_and_sharded_when_they_are_complete(project: Pr
     assert [] == looks.again()
     observation, shards = looks.again()
 
-    assert [dg.AssetKey(["any", "source_split"])] == observation.asset_selection
+    assert [dg.AssetKey(["any", "images"])] == observation.asset_selection
     assert ("fog|5", "fog|5") == (shards.tags[START], shards.tags[END])
     assert [] == looks.again()
     job = looks.definitions.resolve_implicit_global_asset_job_def()

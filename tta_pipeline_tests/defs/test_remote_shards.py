@@ -26,7 +26,7 @@ from tta_pipeline_tests.loading.servers import Web, web_server
 FILE = """
 title: Shards far away
 subset: true
-source: {{kind: shards, root: "{root}", clean: "{clean}"}}
+images: {{kind: shards, root: "{root}", clean: "{clean}"}}
 class_map: {names}
 corruptions: [fog]
 severities: [1, 5]
@@ -93,7 +93,7 @@ def test_a_server_that_went_away_is_one_line(project: Project, web: Web, tmp_pat
 @pytest.mark.parametrize(
     ("root", "said"),
     [
-        ("http:/host/a", "source.root: found a location that begins with 'http:'"),
+        ("http:/host/a", "images.root: found a location that begins with 'http:'"),
         ("https://host/a-{000..003}.tar", "names https://host/a-{000..003}.tar for"),
     ],
 )

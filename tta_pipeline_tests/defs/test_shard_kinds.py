@@ -25,7 +25,7 @@ LABELS = (7, 3, 999, 3)
 FILE = """
 title: Shards of others
 subset: true
-source: {{kind: shards, root: {root}/theirs, clean: {root}/theirs/val}}
+images: {{kind: shards, root: {root}/theirs, clean: {root}/theirs/val}}
 class_map: {root}/names.json
 corruptions: [fog]
 severities: [1, 5]
@@ -33,7 +33,7 @@ image_size: 32
 models:
   net: {{kind: torchvision, architecture: shufflenet_v2_x0_5, weights: IMAGENET1K_V1}}
 experiments:
-  source: {{model: net, method: source}}
+  images: {{model: net, method: source}}
 """
 MANIFESTS = "theirs/tar_shards,theirs/shard_manifest"
 

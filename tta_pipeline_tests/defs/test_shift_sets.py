@@ -1,4 +1,4 @@
-"""Shift sets that nobody wrote Python for: shards, evaluations, report and SQL by the command line."""
+"""Datasets that nobody wrote Python for: shards, evaluations, report and SQL by the command line."""
 
 import hashlib
 import json
@@ -28,14 +28,14 @@ models:
   net: {{kind: checkpoint, architecture: shufflenet_v2_x0_5, path: {weights}, sha256: {sha256}, classes: imagenet,
         mean: [0.5, 0.5, 0.5], std: [0.25, 0.25, 0.25]}}
 experiments:
-  source: {{model: net, method: source, batch_size: 8}}
+  images: {{model: net, method: source, batch_size: 8}}
   norm: {{model: net, method: norm, batch_size: 8}}
 sets:
   bar:
     corruptions: [blue_noise_sample, brownish_noise, caustic_refraction]
-    source: {{kind: folder, root: {images}/bar, clean: {images}/clean}}
-  light: {{custom: {{names: [dusk, dawn]}}, source: {{kind: folder, root: {images}/light}}}}
-  imagenet_r: {{subset: true, source: {{kind: folder, root: {images}/imagenet-r}}}}
+    images: {{kind: folder, root: {images}/bar, clean: {images}/clean}}
+  light: {{custom: {{names: [dusk, dawn]}}, images: {{kind: folder, root: {images}/light}}}}
+  imagenet_r: {{subset: true, images: {{kind: folder, root: {images}/imagenet-r}}}}
 """
 
 
@@ -57,7 +57,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Project:
     torch.save(shufflenet_v2_x0_5(weights=None).state_dict(), folder / "net.pth")
     sha256 = hashlib.sha256((folder / "net.pth").read_bytes()).hexdigest()
     project.add_benchmark("several", FILE.format(images=images, weights=folder / "net.pth", sha256=sha256))
-    (project.locations.benchmark_files / "bar.shifts.yaml").write_text(BAR)
+    (project.locations.benchmark_files / "bar.dataset.yaml").write_text(BAR)
     for name, cells in (
         ("light", "dusk|0...dawn|0"),
         ("imagenet_r", "imagenet_r|0...imagenet_r|0"),
@@ -81,7 +81,7 @@ def test_each_set_has_its_mean_in_one_leaderboard(several: Project):
     """A shift that is kept for tuning is a cell and enters no mean; no set but ImageNet-C has an mCE."""
     rows = answer(
         several,
-        "SELECT shift_set, num_cells, mce FROM leaderboard WHERE experiment = 'norm' ORDER BY 1",
+        "SELECT dataset, num_cells, mce FROM leaderboard WHERE experiment = 'norm' ORDER BY 1",
     )
 
     assert [("bar", 4, None), ("imagenet_r", 1, None), ("light", 2, None)] == rows
@@ -95,7 +95,7 @@ def test_200_classes_of_1000_are_predicted_by_a_model_of_1000(several: Project):
     ((classes, images, error),) = answer(
         several,
         "SELECT len(c.num_samples), e.num_samples, e.error FROM class_results AS c JOIN evaluations AS e "
-        "USING (file, corruption, severity) WHERE shift_set = 'imagenet_r' AND experiment = 'source'",
+        "USING (file, corruption, severity) WHERE dataset = 'imagenet_r' AND experiment = 'source'",
     )
     assert (200, 200) == (classes, images)
     assert error > 0.9
@@ -116,7 +116,7 @@ def test_sets_lie_beside_each_other(several: Project):
 def test_a_report_of_one_of_several_sets_shows_them_all(several: Project, tmp_path: Path):
     """Accuracy on each set against accuracy on clean images; the table has a row for each experiment and set."""
     benchmark = load_all_benchmarks(several.locations).benchmark("several/bar")
-    (section,) = [each for each in sections(benchmark) if each.name == "shift_sets"]
+    (section,) = [each for each in sections(benchmark) if each.name == "datasets"]
     for folder in ("figures", "tables"):
         (tmp_path / folder).mkdir()
     with open_metrics(several.locations.metrics) as connection:
@@ -124,8 +124,8 @@ def test_a_report_of_one_of_several_sets_shows_them_all(several: Project, tmp_pa
 
     _write_section(section, found, tmp_path)
 
-    assert (tmp_path / "figures" / "shift_sets.svg").exists()
-    table = (tmp_path / "tables" / "shift_sets.csv").read_text().splitlines()
+    assert (tmp_path / "figures" / "datasets.svg").exists()
+    table = (tmp_path / "tables" / "datasets.csv").read_text().splitlines()
     assert 1 + 6 == len(table)
 
 

@@ -24,7 +24,7 @@ shards: {num_shards: 2}
 models:
   r18: {kind: torchvision, architecture: resnet18}
 experiments:
-  source: {model: r18, method: source}
+  images: {model: r18, method: source}
 source: """
 CELLS = [Cell(corruption=corruption, severity=severity) for corruption in ("fog", "contrast") for severity in (1, 5)]
 RANGE = ("--partition-range", "fog|5...contrast|5")
@@ -166,7 +166,7 @@ def test_every_kind_of_source_becomes_shards_in_one_run(sharded: Project, kind: 
     shard_sets = [ShardSet.open(sharded.locations.shards(kind, cell)) for cell in MADE]
 
     assert [6, 6] == [shard_set.manifest.num_samples for shard_set in shard_sets]
-    assert (kind == "generated") == shard_sets[0].manifest.source.generated
+    assert (kind == "generated") == shard_sets[0].manifest.images.generated
     assert not list(sharded.locations.root.rglob(".unpublished*"))
 
 
@@ -215,11 +215,11 @@ def test_clean_images_to_generate_from_are_observed(project: Project, tree: Path
     """The source of generated cells is what lies there: asking for it gives each cell a version."""
     project.add_benchmark("any", REST + generated(tree))
 
-    finished = project.materialize("any/source_split", "--partition", "fog|1")
+    finished = project.materialize("any/images", "--partition", "fog|1")
 
     assert 0 == finished.returncode, finished.stderr[-3000:]
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
-        records = instance.fetch_observations(dg.AssetKey(["any", "source_split"]), limit=9).records
+        records = instance.fetch_observations(dg.AssetKey(["any", "images"]), limit=9).records
     assert {cell.key for cell in CELLS} == {record.partition_key for record in records}
 
 

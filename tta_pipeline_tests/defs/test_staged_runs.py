@@ -21,7 +21,7 @@ def test_staged_cells_give_the_same_predictions(sweep: Project, tmp_path: Path):
     own = new_project(tmp_path)
     own.add_benchmark("small", SMALL)
     copy_benchmark(sweep, own, without=("source", "report", "results"))
-    config = json.dumps({"resources": {"compute": {"config": {"stage_folder": str(tmp_path / "stage")}}}})
+    config = json.dumps({"resources": {"compute": {"config": {"local_scratch_dir": str(tmp_path / "stage")}}}})
     cells = ("--partition-range", "contrast|3...contrast|5")
     finished = own.materialize("small/evaluation/source", *cells, "--config-json", config)
     assert 0 == finished.returncode, finished.stderr[-3000:]

@@ -28,7 +28,7 @@ from tta_pipeline_tests.result_paths import result_paths
 from tta_pipeline_tests.test_guides import HOW_TO, commands
 
 HERE = Machine(device="cpu", decode_threads=1)
-SHARDS = "small/held_out/source_split,small/held_out/tar_shards,small/held_out/shard_manifest"
+SHARDS = "small/held_out/images,small/held_out/tar_shards,small/held_out/shard_manifest"
 
 
 @pytest.fixture(scope="module")
@@ -295,7 +295,7 @@ def test_a_benchmark_without_held_out_shifts_is_refused_by_name(project: Project
     for content in (without, TUNED):
         project.add_benchmark("bar", content.replace("corruptions: [gaussian_noise, contrast]", own))
         said = project.run("tta-pipeline", "tune", "bar", "tent").stderr
-        assert "the shift set bar of bar holds out no shifts" in said
+        assert "the dataset bar of bar holds out no shifts" in said
         assert "tune on a set with held_out shifts" in said
 
 

@@ -57,7 +57,7 @@ def test_teachers_and_anchors_are_compiled_too(shard_set: ShardSet, method: str,
 
 def test_a_window_that_grows_is_not_compiled_until_it_is_full(shard_set: ShardSet):
     """Otherwise each size would be, and torch would give up before the last."""
-    by = evaluator("tent", compile="default", protocol={"window": 12}, batch_size=1)
+    by = evaluator("tent", compile="default", protocol={"sliding_window": 12}, batch_size=1)
     by.start(shard_set.manifest, seed=0)
     opened = open_stream([shard_set.folder], experiment=by._experiment)
     by.evaluate(opened, lambda _: None, segment=("fog|5", 0))

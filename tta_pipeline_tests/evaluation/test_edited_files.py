@@ -93,7 +93,8 @@ EDITS: dict[str, Change] = {
     "corruptions by seed": in_protocol(corruption_order="seeded"),
     "back to clean images": in_protocol(clean="at_end"),
     "clean images in between": in_protocol(clean="after_each"),
-    "a window": lambda content: (in_protocol(window=4)(content), in_experiment("rising", batch_size=1)(content)),
+    "a "
+    "window": lambda content: (in_protocol(sliding_window=4)(content), in_experiment("rising", batch_size=1)(content)),
     "predicted after the update": in_experiment(
         "tent", protocol={"shift": "reset_each_shift", "predict_after_update": True}
     ),
@@ -102,7 +103,7 @@ EDITS: dict[str, Change] = {
     "another seed": in_experiment("tent", seed=3),
     "another subset": in_experiment("tent", subset={"first": 32}),
     "a random subset": in_experiment("rising", subset={"random": 64}),
-    "a long tail": in_experiment("rising", subset={"imbalance": 10}),
+    "a long tail": in_experiment("rising", subset={"imbalance_factor": 10}),
     "no subset": in_experiment("tent", subset=None),
     "hyperparameters": in_experiment("tent", hyperparameters={"lr": 0.01}),
     "another preset": in_experiment("tent", preset="imagenet"),
@@ -113,12 +114,12 @@ EDITS: dict[str, Change] = {
     "another name": renamed,
 }  # fmt: skip
 ROWS_COLUMNS = (
-    "experiment", "shift_set", "seed", "stream", "position", "visit", "corruption", "severity", "shift_position",
+    "experiment", "dataset", "seed", "stream", "position", "visit", "corruption", "severity", "shift_position",
     "counts_in_mean", "subset", "method", "protocol", "num_samples", "error", "ece", "predictions_sha256",
 )  # fmt: skip
 ROWS = f"SELECT {', '.join(ROWS_COLUMNS)} FROM evaluations WHERE counts ORDER BY ALL"
 MEANS = """
-SELECT experiment, shift_set, subset, method, protocol, num_cells, num_runs,
+SELECT experiment, dataset, subset, method, protocol, num_cells, num_runs,
        round(mean_error, 12), round(mean_error_at_5, 12), round(clean_error, 12), round(mean_ece, 12), num_cells_asked
 FROM leaderboard ORDER BY ALL
 """
@@ -316,7 +317,7 @@ def test_what_counts_after_an_edit_is_what_counts_in_a_fresh_data_root(
 
 def unlabelled(rows: list[Any]) -> set[Any]:
     """Return *rows* without what a file calls them: the names of experiment and set, the place in the set."""
-    labels = {ROWS_COLUMNS.index(name) for name in ("experiment", "shift_set", "shift_position", "counts_in_mean")}
+    labels = {ROWS_COLUMNS.index(name) for name in ("experiment", "dataset", "shift_position", "counts_in_mean")}
     return {tuple(value for at, value in enumerate(row) if at not in labels) for row in rows}
 
 

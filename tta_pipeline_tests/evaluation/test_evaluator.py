@@ -22,7 +22,7 @@ from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.plans import Labels
 from tta_pipeline.shards.shard_set import ShardSet
 
-LABELS = Labels(experiment="own", model="small", shift_set="own", hyperparameters_origin="preset", shifts={})
+LABELS = Labels(experiment="own", model="small", dataset="own", hyperparameters_origin="preset", shifts={})
 SUBJECT = Subject(
     benchmark="test", labels=LABELS, stream="fog|5", seed=0,
     fingerprint=Fingerprint(parts={}), num_threads=2,

@@ -166,7 +166,7 @@ def test_without_clean_images_the_way_out_is_said(data: Locations, tmp_path: Pat
     """And a model that is not in the file is named with those that are."""
     write_benchmark(data)
     text = (data.benchmark_files / "small.yaml").read_text()
-    content = yaml.safe_load(text) | {"source": {"kind": "folder", "root": str(tmp_path)}}
+    content = yaml.safe_load(text) | {"images": {"kind": "folder", "root": str(tmp_path)}}
     del content["models"]["cnn"], content["experiments"]["tent"]
     (data.benchmark_files / "bare.yaml").write_text(yaml.safe_dump(content))
 
@@ -174,6 +174,6 @@ def test_without_clean_images_the_way_out_is_said(data: Locations, tmp_path: Pat
 
     assert (1, 1) == (bare.exit_code, unknown.exit_code)
     assert (
-        "bare has no clean images; expected some to compare normalisations on: name them in source.clean" in bare.stderr
+        "bare has no clean images; expected some to compare normalisations on: name them in images.clean" in bare.stderr
     )
     assert "no model 'none' of small; expected one of cnn, mine" in unknown.stderr

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.data.images.kinds.digits import GeneratedDigits, LettersSettings, generate_cell
+from tta_pipeline.data.images.kinds.letters import LETTERS
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.sources.kinds.digits import GeneratedDigits, LettersSettings, generate_cell
-from tta_pipeline.data.sources.kinds.letters import LETTERS
 from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError, StreamError

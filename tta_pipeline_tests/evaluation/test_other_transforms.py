@@ -21,7 +21,7 @@ def test_a_run_names_it_before_its_first_cell(project: Project, tmp_path: Path):
         update={"architecture": str(tmp_path / "tiny.json")}
     )
     content = {
-        "title": "Mine", "source": {"kind": "folder", "root": str(tmp_path / "images")},
+        "title": "Mine", "images": {"kind": "folder", "root": str(tmp_path / "images")},
         "custom": {"names": ["fog"], "severities": [5]}, "image_size": TINY["vision_cfg"]["image_size"],
         "shards": {"num_shards": 1, "resize": 36, "center_crop": 32},
         "models": {"clip": spec.model_dump(mode="json", exclude_defaults=True)},

@@ -196,14 +196,14 @@ def test_a_list_can_be_the_order_of_the_stream(data: Locations):
     names = shard_set.index.table["source_name"].to_pylist()
     listed = sorted(names, key=lambda name: name[::-1])[:40]
     (data.root / "times.txt").write_text("\n".join(listed) + "\n")
-    timed = {"subset": {"listed": str(data.root / "times.txt")}, "method": "source"}
+    timed = {"subset": {"file": str(data.root / "times.txt")}, "method": "source"}
 
-    (row,) = evaluated(results_of(data, protocol={"order": "listed"}, **timed), CONTRAST_5)
-    mixed = evaluated(results_of(data, protocol={"shift": "mixed", "order": "listed"}, **timed), SEVERITY_5)
+    (row,) = evaluated(results_of(data, protocol={"order": "from_file"}, **timed), CONTRAST_5)
+    mixed = evaluated(results_of(data, protocol={"shift": "mixed", "order": "from_file"}, **timed), SEVERITY_5)
 
     assert listed[:10] == [names[position] for position in row["first_samples"]["positions"]]
     assert row["first_samples"] == mixed[1]["first_samples"]
-    assert ["listed"] * 2 == [each["stream_order"] for each in mixed]
+    assert ["from_file"] * 2 == [each["stream_order"] for each in mixed]
 
 
 def test_the_order_depends_on_protocol_and_seed_alone(data: Locations):
@@ -242,8 +242,8 @@ def test_a_subset_is_named(data: Locations):
     for subset, called, count in (
         ({"first": 40}, "first 40", 40),
         ({"random": 50, "seed": 3}, "random 50, seed 3", 50),
-        ({"listed": str(data.root / "list.txt")}, "listed in list.txt", 40),
-        ({"imbalance": 15, "seed": 3}, "long tail 15, seed 3", len(draw_long_tail(index, 15, seed=3))),
+        ({"file": str(data.root / "list.txt")}, "listed in list.txt", 40),
+        ({"imbalance_factor": 15, "seed": 3}, "long tail 15, seed 3", len(draw_long_tail(index, 15, seed=3))),
     ):
         rows = evaluated(results_of(data, method="norm", subset=subset, protocol="continual"), SEVERITY_5)
         assert [(called, count)] * 2 == [(row["subset"], row["num_samples"]) for row in rows]
@@ -260,7 +260,7 @@ def test_a_list_that_names_unknown_samples_is_refused(data: Locations, content: 
     (data.root / "list.txt").write_text(content)
 
     with pytest.raises(StreamError, match=rf"/list\.txt.*{found}"):
-        evaluated(results_of(data, subset={"listed": str(data.root / "list.txt")}), CONTRAST_5)
+        evaluated(results_of(data, subset={"file": str(data.root / "list.txt")}), CONTRAST_5)
     assert not result_paths(data.root)
 
 
@@ -281,7 +281,7 @@ def test_what_decides_the_predictions_decides_whether_a_cell_is_finished(data: L
 
 def test_a_window_is_given_whole_and_its_last_image_predicted(data: Locations):
     """Image by image, with those before it."""
-    own = results_of(data, protocol={"shift": "continual", "window": 8}, batch_size=1, subset={"first": 20})
+    own = results_of(data, protocol={"shift": "continual", "sliding_window": 8}, batch_size=1, subset={"first": 20})
     method = tent(own)
     fed = WindowDriver(ProtocolDriver(tent(own)), 8, source_model(torch.nn.Identity()))
     images = torch.cat([images for images, _ in batches(data, f"{CONTRAST}/5")])[:20]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
-from tta_pipeline.benchmarks.open_source import load_class_map
+from tta_pipeline.benchmarks.open_images import load_class_map
 from tta_pipeline.domain.cells import CLEAN, WHOLE, PartitionKey
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import PipelineError
@@ -90,7 +90,7 @@ class World:
     def machine(self) -> Machine:
         """Where decoded cells are kept too."""
         folder = str(self.locations.root / "decoded")
-        return Machine(device="cpu", decode_threads=1, decoded_folder=folder, decoded_limit_bytes=2**30)
+        return Machine(device="cpu", decode_threads=1, cache_dir=folder, decoded_limit_bytes=2**30)
 
     def write(self, name: str, text: str) -> None:
         """Write a file of a user's."""

@@ -30,7 +30,7 @@ def test_a_failed_run_says_what_where_and_the_way_out(project: Project):
     assert "writer.json cannot be read" in said.description
     assert "materialize this cell's tar_shards" in said.description
     assert "ManifestError" == said.metadata["fault"].value
-    select = "small/source_split,small/tar_shards,small/shard_manifest"
+    select = "small/images,small/tar_shards,small/shard_manifest"
     assert f"dg launch --assets '{select}' --partition 'contrast|5'" in said.metadata["then_type"].value
     assert 1 == len(failures[0].error_display_string.strip().splitlines())
 
@@ -42,13 +42,13 @@ def test_damaged_shards_are_written_again_by_the_command_that_is_named(project: 
     """
     project.add_benchmark("small", SMALL)
     which = ("--partition", "contrast|5")
-    everything = "small/source_split,small/tar_shards,small/shard_manifest"
+    everything = "small/images,small/tar_shards,small/shard_manifest"
     assert 0 == project.materialize(everything, *which).returncode
     shard = next((project.locations.root / "small/shards/contrast/5").glob("*.tar"))
     good = shard.read_bytes()
     shard.write_bytes(good[:700] + bytes([good[700] ^ 1]) + good[701:])
 
-    assert 0 == project.materialize("small/source_split,small/tar_shards", "--partition", "gaussian_noise|5").returncode
+    assert 0 == project.materialize("small/images,small/tar_shards", "--partition", "gaussian_noise|5").returncode
 
     refused = project.materialize("small/shard_manifest", "--partition-range", "gaussian_noise|5...contrast|5")
     with open_metrics(project.locations.metrics) as connection:
@@ -152,7 +152,7 @@ def test_a_partition_key_that_is_a_path_is_refused(project: Project):
     """A run whose key leads out of its folder fails, names the key, and makes no file."""
     project.add_benchmark("small", SMALL)
 
-    refused = project.run("python", "-c", AS_THE_WEB_UI, "source_split", '{"dagster/partition": "../../x|1"}')
+    refused = project.run("python", "-c", AS_THE_WEB_UI, "images", '{"dagster/partition": "../../x|1"}')
 
     assert "False 0\n" == refused.stdout
     assert "found partition key '../../x|1'; expected" in refused.stderr

@@ -26,7 +26,7 @@ SETTINGS = REPOSITORY / "dagster.yaml"
 CELL = SMALL_CELLS[-1]
 SHARDS = (
     BIN / "dagster", "asset", "materialize", "-m", "tta_pipeline.definitions",
-    "--select", "small/source_split,small/tar_shards,small/shard_manifest", "--partition", CELL.key,
+    "--select", "small/images,small/tar_shards,small/shard_manifest", "--partition", CELL.key,
 )  # fmt: skip
 
 RUNS = "{ runsOrError { ... on Runs { results { runId } } } }"
@@ -78,7 +78,7 @@ def test_a_run_that_a_power_cut_ended_is_repeated(project: Project, tmp_path: Pa
     (project.home / "dagster.yaml").write_text(yaml.safe_dump(settings))
     project.add_benchmark("small", SMALL)
     with web_server(project, tmp_path / "first.log") as server:
-        run_id = server.start("small/source_split", CELL.key)
+        run_id = server.start("small/images", CELL.key)
         while not server.steps_started(run_id):
             time.sleep(0.02)
         os.killpg(server.process.pid, signal.SIGKILL)
@@ -162,7 +162,7 @@ def test_people_who_only_look_can_only_look_and_only_from_here(project: Project)
             time.sleep(0.2)
         listening = server.listening()
         with pytest.raises(AssertionError, match="UnauthorizedError"):
-            server.start("digits_c/source_split", "fog|5")
+            server.start("digits_c/images", "fog|5")
     finally:
         assert server.stop()
 

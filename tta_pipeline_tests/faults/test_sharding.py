@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tta_pipeline.data.images.folder_tree import FolderTree
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.sources.folder_tree import FolderTree
-from tta_pipeline.errors import ManifestError, SourceError
+from tta_pipeline.errors import ImagesError, ManifestError
 from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import VERIFIED_FILE
@@ -69,7 +69,7 @@ def test_a_source_that_changes_meanwhile_stops_the_conversion(tree: FolderTree, 
         Path(image.path).write_bytes(data + b"\0" if change == "grown" else data[::-1])
         os.utime(image.path, ns=(image.modified_ns + 1, image.modified_ns + 1))
 
-    with pytest.raises(SourceError, match=Path(image.path).name):
+    with pytest.raises(ImagesError, match=Path(image.path).name):
         image.read()
 
 

@@ -22,7 +22,7 @@ from tta_pipeline_tests.result_paths import result_paths
 REPOSITORY = Path(__file__).parents[2]
 KEEPER, ADA, BEN = 61_001, 61_002, 61_003
 """Numbers of users who need no account: the one who keeps the store, and two who read it."""
-STEPS = ("source_split", "tar_shards", "shard_manifest")
+STEPS = ("images", "tar_shards", "shard_manifest")
 MATERIALIZES = """
 import sys
 from dagster._cli import cli

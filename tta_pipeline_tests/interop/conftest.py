@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.data.sources.folder_tree import FolderTree
+from tta_pipeline.data.images.folder_tree import FolderTree
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.interop.samples import Samples, sample

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from torchvision.datasets import ImageFolder
 
-from tta_pipeline.data.sources.folder_tree import FolderTree
+from tta_pipeline.data.images.folder_tree import FolderTree
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.shard_set import ShardSet

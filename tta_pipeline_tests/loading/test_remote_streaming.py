@@ -18,11 +18,11 @@ import webdataset
 from pydantic import ValidationError
 from torch.utils.data import DataLoader, IterableDataset
 
+from tta_pipeline.data.images.kinds import ShardsSection
+from tta_pipeline.data.images.remote_shards import RemoteShards, write_remote_cell
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.sources.kinds import ShardsSource
-from tta_pipeline.data.sources.remote_shards import RemoteShards, write_remote_cell
 from tta_pipeline.domain.cells import Cell
-from tta_pipeline.errors import ManifestError, PipelineError, SourceError, StreamError
+from tta_pipeline.errors import ImagesError, ManifestError, PipelineError, StreamError
 from tta_pipeline.loading.copied_shards import ShardCache
 from tta_pipeline.loading.dataset import open_shards
 from tta_pipeline.loading.reader import Stream
@@ -70,7 +70,7 @@ def adopt(tmp_path: Path) -> Adopt:
 
     def adopt(*urls: str, class_map: ClassMap | None = CLASS_MAP) -> ShardSet:
         folder = tmp_path / "data" / "fog" / "5"
-        write_remote_cell(RemoteShards(urls=ShardsSource(kind="shards", root=list(urls)).root).at(CELL), folder)
+        write_remote_cell(RemoteShards(urls=ShardsSection(kind="shards", root=list(urls)).root).at(CELL), folder)
         return adopt_remote(
             folder, CELL, QUIET, benchmark_name="far", pin_classes=lambda found: class_map or ClassMap(classes=found())
         ).shard_set
@@ -227,7 +227,7 @@ def test_a_listed_shard_that_is_not_read_is_refused(emptied: Path, web: Web, ado
     write_labelled(emptied, ("0", "0"))
     (emptied / name).write_bytes(b"x")
 
-    with pytest.raises(SourceError, match=name):
+    with pytest.raises(ImagesError, match=name):
         adopt(f"{web.url}/set")
 
 
@@ -235,7 +235,7 @@ def test_a_folder_that_cannot_be_listed_says_what_to_write(web: Web, adopt: Adop
     """There is no manifest, and the page has no links."""
     shutil.rmtree(served(tmp_path))
     served(tmp_path).mkdir()
-    with pytest.raises(SourceError, match=f"{web.url}/set/fog/5"):
+    with pytest.raises(ImagesError, match=f"{web.url}/set/fog/5"):
         adopt(f"{web.url}/set")
 
 
@@ -361,7 +361,7 @@ def test_the_cache_keeps_to_its_limit(shard_set: ShardSet, web: Web, adopt: Adop
     kept = sum(path.stat().st_size for path in cache.folder.glob("*.tar"))
     assert 0 < kept <= cache.limit_bytes
     assert (cache.folder / "mine.tar").exists()
-    with pytest.raises(StreamError, match=rf"\.tar.*\b{cache.limit_bytes}\b.*\bstage_limit_gib\b"):
+    with pytest.raises(StreamError, match=rf"\.tar.*\b{cache.limit_bytes}\b.*\blocal_scratch_limit_gib\b"):
         images(found, mixed, cache=cache)
 
 
@@ -369,7 +369,9 @@ def test_a_cache_that_cannot_be_written_is_named(web: Web, adopt: Adopt, tmp_pat
     """The error says what to set."""
     found = adopt(f"{web.url}/set")
     (tmp_path / "file").write_text("")
-    with pytest.raises(StreamError, match=r"file/tta_pipeline-shards.*\bstage_folder\b.*\bstage_limit_gib\b"):
+    with pytest.raises(
+        StreamError, match=r"file/tta_pipeline-shards.*\blocal_scratch_dir\b.*\blocal_scratch_limit_gib\b"
+    ):
         images(found, cache=ShardCache(root=tmp_path / "file"))
 
 
@@ -387,7 +389,7 @@ def test_a_set_at_s3_is_streamed(shard_set: ShardSet, adopt: Adopt, tmp_path: Pa
         bucket.put_object(Key="set/fog/5/fog-5-00000.tar", Body=b"another")
         with pytest.raises(ManifestError, match=r"s3://shards/set/fog/5/fog-5-00000\.tar\D*\b7\b\D*\b10240\b"):
             found.require_intact()
-        with pytest.raises(SourceError, match="s3://shards/other"):
+        with pytest.raises(ImagesError, match="s3://shards/other"):
             adopt("s3://shards/other")
 
 
@@ -405,7 +407,7 @@ def test_a_set_on_the_hub_is_streamed(  # noqa: PLR0917
 
 
 def test_single_samples_come_from_the_server_too(shard_set: ShardSet, web: Web, adopt: Adopt):
-    """The data set for the user's own code opens a folder of addresses as it does one of shards."""
+    """The dataset for the user's own code opens a folder of addresses as it does one of shards."""
     far, here = open_shards(adopt(f"{web.url}/set").folder), open_shards(shard_set.folder)
 
     assert here[17][1] == far[17][1]
@@ -455,7 +457,7 @@ def test_a_damaged_note_of_the_addresses_is_named(web: Web, adopt: Adopt, conten
     found = adopt(f"{web.url}/set")
     (found.folder / "remote.json").write_text(json.dumps(content))
 
-    with pytest.raises(SourceError, match=r"remote\.json.*\btar_shards\b"):
+    with pytest.raises(ImagesError, match=r"remote\.json.*\btar_shards\b"):
         ShardSet.open(found.folder)
 
 
@@ -474,7 +476,7 @@ def test_a_damaged_note_of_the_addresses_is_named(web: Web, adopt: Adopt, conten
 def test_what_is_no_url_is_refused_when_the_file_is_loaded(root: object, found: str):
     """None is taken for a path, and no secret is needed to say so."""
     with pytest.raises(ValidationError) as raised:
-        ShardsSource.model_validate({"kind": "shards", "root": root})
+        ShardsSection.model_validate({"kind": "shards", "root": root})
 
     (error,) = raised.value.errors()
     assert ("root",) == error["loc"]
@@ -484,7 +486,7 @@ def test_what_is_no_url_is_refused_when_the_file_is_loaded(root: object, found: 
 def test_shards_and_clean_images_are_in_one_place():
     """A folder and a URL cannot be told apart later."""
     with pytest.raises(ValidationError) as raised:
-        ShardsSource.model_validate({"kind": "shards", "root": "https://host/a", "clean": "here"})
+        ShardsSection.model_validate({"kind": "shards", "root": "https://host/a", "clean": "here"})
 
     (error,) = raised.value.errors()
     assert re.search(r"\broot\b.*\bclean\b", error["msg"])

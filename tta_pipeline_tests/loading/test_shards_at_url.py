@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 import tta_pipeline as tta
 from tta_pipeline.cli import main
-from tta_pipeline.errors import ManifestError, SourceError, StreamError
+from tta_pipeline.errors import ImagesError, ManifestError, StreamError
 from tta_pipeline.loading.dataset import Shards
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.loading.servers import Web, web_server
@@ -160,7 +160,7 @@ def test_a_folder_takes_no_other_place_for_its_manifests(tmp_path: Path):
 def test_a_url_without_shards_says_what_was_expected(web: Web, tmp_path: Path):
     """No manifest is spoken of that somebody should materialize."""
     (tmp_path / "web" / "data" / "fog" / "1").mkdir()
-    with pytest.raises(SourceError, match=f"{web.url}/data/fog/1"):
+    with pytest.raises(ImagesError, match=f"{web.url}/data/fog/1"):
         tta.open_shards(f"{web.url}/data/fog/1")
     with pytest.raises(StreamError, match=r"'ftp:'.*\bhttp, https, s3, gs, az, hf\b"):
         tta.open_shards("ftp://host/fog/5")

@@ -128,7 +128,7 @@ def test_a_damaged_copy_is_made_again(cache: ShardCache, sets: list[ShardSet], d
 def test_a_cache_that_cannot_be_written_is_named(cache: ShardCache, sets: list[ShardSet], tmp_path: Path):
     """A file where the folder should be, as an example."""
     (tmp_path / "file").touch()
-    with pytest.raises(StreamError, match=rf"file/tta_pipeline-shards.*{sets[0].folder}.*\bstage_folder\b"):
+    with pytest.raises(StreamError, match=rf"file/tta_pipeline-shards.*{sets[0].folder}.*\blocal_scratch_dir\b"):
         images(sets[0], replace(cache, root=tmp_path / "file"))
 
 

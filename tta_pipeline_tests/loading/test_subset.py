@@ -27,15 +27,15 @@ def test_a_list_with_every_name_twice_is_refused_at_once(shard_set: ShardSet, tm
 
 
 @given(st.integers(1, 6), st.integers(1, 30), st.floats(1, 1e4), st.integers(0, 2**63 - 1))
-def test_a_long_tail_keeps_less_of_each_further_class(num_classes: int, size: int, imbalance: float, seed: int):
+def test_a_long_tail_keeps_less_of_each_further_class(num_classes: int, size: int, imbalance_factor: float, seed: int):
     """All of the first class and 1 / factor of the last, by equal steps of the logarithm; none of them twice."""
     index = index_of([label for label in range(num_classes) for _ in range(size)])
-    positions = draw_long_tail(index, imbalance, seed=seed)
+    positions = draw_long_tail(index, imbalance_factor, seed=seed)
 
     assert sorted(set(positions.tolist())) == positions.tolist()
-    assert positions.tolist() == draw_long_tail(index, imbalance, seed=seed).tolist()
+    assert positions.tolist() == draw_long_tail(index, imbalance_factor, seed=seed).tolist()
     kept = sorted(np.bincount(index.labels[positions]).tolist(), reverse=True)
-    shares = [imbalance ** (-place / max(1, num_classes - 1)) for place in range(num_classes)]
+    shares = [imbalance_factor ** (-place / max(1, num_classes - 1)) for place in range(num_classes)]
     assert [max(1, round(share * size)) for share in shares] == kept
 
 

@@ -84,7 +84,7 @@ def filtered_step(start: list[torch.Tensor]):
     [
         *((name, "roid", source_step, {"momentum_src": 0.9}) for name in MODELS),
         *((name, "cmf", filtered_step, {"alpha": 0.9, "gamma": 0.8, "q": 30}) for name in MODELS),
-        ("bn", "roid", source_step, {"momentum_src": 0.9, "draws": "batch"}),
+        ("bn", "roid", source_step, {"momentum_src": 0.9, "augment_per": "batch"}),
         ("gn", "roid", source_step, {"momentum_src": 0.9, "prior_correction": "logits"}),
     ],
 )
@@ -95,7 +95,7 @@ def test_roid_and_cmf_follow_their_formulas(name: str, method: str, step_back, s
     optimizer = torch.optim.SGD(parameters, lr=LR, momentum=0.9)
     back = step_back([parameter.detach().clone() for parameter in parameters])
     average, generator = torch.full((NUM_CLASSES,), 1 / NUM_CLASSES), torch.Generator().manual_seed(0)
-    view = roid_batch_view if settings.get("draws") == "batch" else roid_view
+    view = roid_batch_view if settings.get("augment_per") == "batch" else roid_view
     expected, num_kept = [], 0
     for images in contrasts():
         logits = model(images)

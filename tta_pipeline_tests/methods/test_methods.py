@@ -259,7 +259,7 @@ def test_the_rate_of_a_vit_is_that_of_what_the_method_sees():
     """An experiment over batches of 8, one over windows of 4, and `build` take the rate of the same batch size."""
     common = {"model": "m", "method": "sar", "preset": "imagenet_vit"}
     batches_of_8 = Experiment.model_validate({**common, "batch_size": 8})
-    windows_of_4 = Experiment.model_validate({**common, "batch_size": 1, "protocol": {"window": 4}})
+    windows_of_4 = Experiment.model_validate({**common, "batch_size": 1, "protocol": {"sliding_window": 4}})
     built = build("sar", layer_norm_model(), num_classes=NUM_CLASSES, preset="imagenet_vit", batch_size=8)
 
     assert (1.25e-4, 6.25e-5) == (

@@ -93,7 +93,7 @@ def test_cotta_follows_its_formula(name: str, threshold: float, loss, draws: str
 
     found, method = run(
         "cotta", surer(MODELS[name]()), anchor_threshold=threshold, num_augmentations=3, restore_probability=0.3,
-        teacher_momentum=MOMENTUM, symmetric=loss is symmetric, draws=draws,
+        teacher_momentum=MOMENTUM, symmetric=loss is symmetric, augment_per=draws,
     )  # fmt: skip
 
     assert_follows(expected, found)
@@ -186,7 +186,7 @@ def test_rotta_follows_its_formula(name: str, draws: str):
 
     found, method = run(
         "rotta", surer(MODELS[name]()), optimizer="adam", memory_size=size, update_frequency=10, alpha=0.2, nu=0.1,
-        draws=draws,
+        augment_per=draws,
     )  # fmt: skip
 
     assert_follows(expected, found)
@@ -332,7 +332,7 @@ def test_rmt_follows_its_formula(name: str, draws: str):
 
     found, _ = run(
         "rmt", MODELS[name](), batch_size=8, source_data=source_batches(), projection_dim=6, num_samples_warm_up=48,
-        teacher_momentum=MOMENTUM, lambda_cont=0.5, lambda_ce_src=2, draws=draws,
+        teacher_momentum=MOMENTUM, lambda_cont=0.5, lambda_ce_src=2, augment_per=draws,
     )  # fmt: skip
 
     assert_follows(expected, found)

@@ -145,11 +145,11 @@ def test_the_variants_of_imagenet_have_the_names_of_their_own_classes(spec: Open
     assert loaded(spec, chosen).identity == loaded(spec, ("1", "2", "3", "4", "5"), class_names=words).identity
 
 
-def test_the_texts_of_a_shift_set_are_those_of_its_models(spec: OpenClipModel, tmp_path: Path):
+def test_the_texts_of_a_dataset_are_those_of_its_models(spec: OpenClipModel, tmp_path: Path):
     """Each set of a file has its own text, unless the model has one; without either it is that of the CLIP paper."""
     path = tmp_path / "several.yaml"
     section = spec.model_dump(mode="json", exclude_defaults=True)
-    sets = {name: {"source": {"kind": "folder", "root": "/none"}} for name in ("dtd", "imagenet_a")}
+    sets = {name: {"images": {"kind": "folder", "root": "/none"}} for name in ("dtd", "imagenet_a")}
     content = {
         "title": "two sets", "image_size": 32, "shards": {"num_shards": 1}, "sets": sets, "experiments": {},
         "models": {"usual": section, "own": {**section, "templates": ["a {}"]}},
@@ -285,7 +285,7 @@ def test_a_set_without_severities_from_images_to_results(spec: OpenClipModel, tm
     classes = shipped_classes("imagenet_r")
     write_tree(tmp_path / "imagenet-r", classes=dict.fromkeys(classes, 1))
     target = str(tmp_path / "shards" / "imagenet_r" / "0")
-    options = ["--group-depth", "0", "--shift-set", "imagenet_r", "--class-map", "imagenet_r", "--num-shards", "2"]
+    options = ["--class-dir-depth", "0", "--dataset", "imagenet_r", "--class-map", "imagenet_r", "--num-shards", "2"]
     written = CliRunner().invoke(main, ["shards", "make", str(tmp_path / "imagenet-r"), target, *options, "--quiet"])
     assert 0 == written.exit_code, written.output
     shards = tta.open_shards(target)

@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.model_specs import HubModel, TransformersModel
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.data.images import read_array
+from tta_pipeline.data.image_bytes import read_array
 from tta_pipeline.models.model_kind import kind_of
 from tta_pipeline.models.own_transforms import find_other_transforms
 from tta_pipeline.shards.encoding import encoder
@@ -37,7 +37,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 def benchmark_of(model: dict[str, Any], shards: dict[str, Any], *, image_size: int = 224) -> Benchmark:
     """Return a benchmark of folders, whose images become *shards*, with *model*."""
     content = {
-        "name": "mine", "title": "Mine", "source": {"kind": "folder", "root": "/images"}, "image_size": image_size,
+        "name": "mine", "title": "Mine", "images": {"kind": "folder", "root": "/images"}, "image_size": image_size,
         "shards": {"num_shards": 1, **shards}, "models": {"own": model},
         "experiments": {"own": {"model": "own", "method": "source"}},
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Hyperparameters are called published only where that value was published: method, kind of network, data set."""
+"""Hyperparameters are called published only where that value was published: method, kind of network, dataset."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.resolved_experiment import find_origin
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.data.datasets.dataset_files import shipped_sets
 from tta_pipeline.methods import METHODS
 from tta_pipeline_tests.extras.tuning.tuned import benchmark_of
 
@@ -23,7 +23,7 @@ def origin(model: Mapping[str, Any], dataset: str, method: str, preset: str = "i
     experiment = {"model": "own", "method": method, "preset": preset, **settings}
     benchmark = Benchmark.model_validate(
         {
-            "name": "mine", "title": "Mine", "source": source, "shift_set": dataset, "image_size": 224,
+            "name": "mine", "title": "Mine", "images": source, "dataset": dataset, "image_size": 224,
             "shards": {"num_shards": 1}, "models": {"own": model}, "experiments": {"own": experiment},
         }
     )  # fmt: skip
@@ -71,7 +71,7 @@ VALUES = {
     "tent, slower": ("imagenet_c", RESNET, {"lr": 1e-4}, "set by hand"),
     "eta": ("cifar_100_c", OF_CIFAR, {"preset": "cifar", "d_margin": 0.1}, "published"),
     "eta, of CIFAR-100": ("cifar_10_c", OF_CIFAR, {"preset": "cifar", "d_margin": 0.1}, "set by hand"),
-    "rotta": ("cifar_10_c", OF_CIFAR, {"preset": "cifar", "draws": "batch"}, "published"),
+    "rotta": ("cifar_10_c", OF_CIFAR, {"preset": "cifar", "augment_per": "batch"}, "published"),
     "boostadapter, in part": ("food101", CLIP, {"num_boosting": 3}, "set by hand"),
     "boostadapter, of food": (
         "food101", CLIP, {"num_boosting": 3, "positive_alpha": 1.0, "positive_beta": 1.0}, "published",

@@ -10,9 +10,9 @@ import webdataset
 
 from tta_pipeline.cli.index_everything import index_everything
 from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
+from tta_pipeline.data.datasets.dataset_files import shipped_sets
+from tta_pipeline.data.images.kinds import FolderSection
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
-from tta_pipeline.data.sources.kinds import FolderSource
 from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ClassMapError, ManifestError
@@ -30,8 +30,8 @@ OTHER = Cell(corruption="contrast", severity=5)
 
 def shard(tree: Path, output: Path) -> list[ShardSet]:
     """Shard every cell of *tree*."""
-    source = FolderSource(kind="folder", root=tree)
-    order = ShardRequest(source=source, output=output, settings=LIMITS, shift_set=shipped_sets()["imagenet_c"])
+    source = FolderSection(kind="folder", root=tree)
+    order = ShardRequest(source=source, output=output, settings=LIMITS, dataset=shipped_sets()["imagenet_c"])
     return [step.done.shard_set for step in shard_everything(order, lambda *_: QUIET)]
 
 
@@ -121,8 +121,8 @@ def test_a_folder_of_ones_own_choice_is_no_cell(write: Callable, tmp_path: Path)
     """Clean images in `val/0`, and parts of a set, have names that say nothing of a corruption."""
     tree = tmp_path / "images"
     write_tree(tree, classes={"n01": 2})
-    source, output = FolderSource(kind="folder", root=tree, group_depth=0), tmp_path / "val" / "0"
-    order = ShardRequest(source=source, output=output, settings=LIMITS, shift_set=shipped_sets()["imagenet_c"])
+    source, output = FolderSection(kind="folder", root=tree, class_dir_depth=0), tmp_path / "val" / "0"
+    order = ShardRequest(source=source, output=output, settings=LIMITS, dataset=shipped_sets()["imagenet_c"])
 
     (step,) = shard_everything(order, lambda *_: QUIET)
 

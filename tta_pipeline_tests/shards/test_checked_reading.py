@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tta_pipeline.cli import main
-from tta_pipeline.errors import ManifestError, ShardError, SourceError, StreamError
+from tta_pipeline.errors import ImagesError, ManifestError, ShardError, StreamError
 from tta_pipeline.extras.loader_bench.baseline import read_stored_files
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
@@ -129,7 +129,7 @@ def test_nothing_is_made_of_a_sample_that_was_changed(shard_set: ShardSet, tmp_p
         "read": lambda: list(read_stored_files(shard_set)),
     }
 
-    with pytest.raises(SourceError, match=sha256_of(shard_set, 7)):
+    with pytest.raises(ImagesError, match=sha256_of(shard_set, 7)):
         makers[make]()
     assert not list(tmp_path.glob("t/*.tar"))
 

@@ -45,7 +45,8 @@ def test_shards_and_members_are_named_as_asked(split: Path, tmp_path: Path):
     """`validation-%06d.tar` with `.jpg` members; written again in the same folder, nothing is foreign."""
     for order in ("permuted", "source"):
         finished = run(
-            split, tmp_path / "out", "--group-depth", "0", "--num-shards", "2", "--shard-name", "validation-%06d.tar",
+            split, tmp_path / "out", "--class-dir-depth", "0", "--num-shards", "2",
+            "--shard-name", "validation-%06d.tar",
             "--suffix", "jpg", "--order", order,
         )  # fmt: skip
         assert 0 == finished.exit_code, finished.output
@@ -58,10 +59,12 @@ def test_shards_and_members_are_named_as_asked(split: Path, tmp_path: Path):
 def test_a_name_that_would_not_sort_is_refused(split: Path, tmp_path: Path):
     """Without a number, with one of no fixed width, with a folder, or with one that is too narrow."""
     for name in ("all.tar", "v-%d.tar", "a/%03d.tar", "v-%03d-%03d.tar", "v-%03d.zip"):
-        finished = run(split, tmp_path / "out", "--group-depth", "0", "--num-shards", "2", "--shard-name", name)
+        finished = run(split, tmp_path / "out", "--class-dir-depth", "0", "--num-shards", "2", "--shard-name", name)
         assert 2 == finished.exit_code, finished.output
         assert "validation-%06d.tar" in finished.stderr
-    finished = run(split, tmp_path / "out", "--group-depth", "0", "--num-shards", "11", "--shard-name", "v-%01d.tar")
+    finished = run(
+        split, tmp_path / "out", "--class-dir-depth", "0", "--num-shards", "11", "--shard-name", "v-%01d.tar"
+    )
     assert "enough digits" in finished.stderr
 
 
@@ -69,7 +72,7 @@ def test_a_file_has_the_options_and_the_command_line_wins(split: Path, tmp_path:
     """Sources and output too; an unknown name is refused with those that there are."""
     config = tmp_path / "shard.yaml"
     config.write_text(
-        f"sources: [{split}]\noutput: {tmp_path}/out\ngroup_depth: 0\nnum_shards: 3\nlabels: true\norder: source\n"
+        f"sources: [{split}]\noutput: {tmp_path}/out\nclass_dir_depth: 0\nnum_shards: 3\nlabels: true\norder: source\n"
     )
 
     assert 0 == run("--config", config).exit_code

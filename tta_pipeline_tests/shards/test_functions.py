@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.data.sources.folder_tree import FolderTree
+from tta_pipeline.data.images.folder_tree import FolderTree
 from tta_pipeline.errors import ShardError
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
@@ -125,9 +125,9 @@ def test_one_that_fails_is_named_with_the_image(write: Write, functions: Path, t
     """What it returned or raised and for which image is said, damaged images being allowed or not; nothing appears."""
     functions.write_text(f"def change(image):\n    {body}\n")
 
-    for damaged in ("stop", "skip"):
+    for damaged in ("error", "skip"):
         with pytest.raises(ShardError) as raised:
-            write(settings=changed(damaged=damaged))
+            write(settings=changed(on_corrupt_image=damaged))
         assert "users_functions:change" in str(raised.value)
         assert named in str(raised.value)
     with pytest.raises(ShardError) as raised:

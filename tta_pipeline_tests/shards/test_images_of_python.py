@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import tta_pipeline as tta
-from tta_pipeline.errors import ClassMapError, SourceError
+from tta_pipeline.errors import ClassMapError, ImagesError
 from tta_pipeline_tests.conftest import jpeg
 
 NAMES = ("a.jpg", "b.b.png", "c", "ünï cöde.JPEG", ".hidden.jpg", "..")
@@ -89,7 +89,7 @@ def test_labels_are_those_of_the_classes_that_are_named(tmp_path: Path):
 )
 def test_what_is_no_image_with_a_class_and_a_name_is_refused(tmp_path: Path, wrong: object):
     """By its number; nothing appears."""
-    with pytest.raises(SourceError, match="image 1"):
+    with pytest.raises(ImagesError, match="image 1"):
         tta.shard([("n01", "good.jpg", jpeg(0)), wrong], tmp_path / "out", num_shards=1)
     assert not (tmp_path / "out").exists()
 
@@ -102,7 +102,7 @@ def test_images_that_cannot_be_a_set_are_refused(tmp_path: Path, more: list[tupl
     """Two of one name, a damaged one, and none at all."""
     found = [] if isinstance(more, str) else [*images(), *more]
 
-    with pytest.raises(SourceError):
+    with pytest.raises(ImagesError):
         tta.shard(found, tmp_path / "out", num_shards=1)
     assert not (tmp_path / "out").exists()
 

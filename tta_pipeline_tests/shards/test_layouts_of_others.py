@@ -19,15 +19,15 @@ import webdataset
 from click.testing import CliRunner
 
 from tta_pipeline.cli import main
-from tta_pipeline.data.images import read_image_header
+from tta_pipeline.data.datasets.dataset import Dataset
+from tta_pipeline.data.image_bytes import read_image_header
+from tta_pipeline.data.images.existing_shards import ExistingShards
+from tta_pipeline.data.images.kinds.shards import ShardsSection
+from tta_pipeline.data.images.shard_files import find_shard_files, link_shards, shards_version
+from tta_pipeline.data.images.shard_layouts import LAYOUTS, REFUSED_TYPES, ShardLayout
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.sources.existing_shards import ExistingShards
-from tta_pipeline.data.sources.kinds.shards import ShardsSource
-from tta_pipeline.data.sources.shard_files import find_shard_files, link_shards, shards_version
-from tta_pipeline.data.sources.shard_layouts import LAYOUTS, REFUSED_TYPES, ShardLayout
 from tta_pipeline.domain.cells import Cell
-from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
+from tta_pipeline.errors import ClassMapError, ImagesError, ManifestError, PipelineError
 from tta_pipeline.extras.new_project.draft_benchmark import draft_benchmark
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
@@ -391,7 +391,7 @@ def test_training_and_validation_images_are_not_one_set(tmp_path: Path):
     assert 1 == result.exit_code
     assert "imagenet-train-*.tar, imagenet-val-*.tar" in result.output
     assert '--files "imagenet-val-*.tar"' in result.output
-    with pytest.raises(SourceError, match=r"imagenet-train-\*\.tar, imagenet-val-\*\.tar"):
+    with pytest.raises(ImagesError, match=r"imagenet-train-\*\.tar, imagenet-val-\*\.tar"):
         ExistingShards(root=tmp_path, cells=(CELL,), elsewhere=((CELL, tmp_path),)).version(CELL)
 
 
@@ -510,14 +510,14 @@ def test_a_range_with_a_gap_is_refused(tmp_path: Path):
     """Of a range that is written out, a missing shard is an error; three are named and the rest is counted."""
     write_side_by_side(tmp_path)
 
-    with pytest.raises(SourceError, match=r" 8 .* 10 .*000003\.tar, .* 5 ") as caught:
+    with pytest.raises(ImagesError, match=r" 8 .* 10 .*000003\.tar, .* 5 ") as caught:
         adopted(tmp_path, files=("imagenet-val-{000000..000009}.tar",))
     assert len(str(caught.value)) < 500
-    with pytest.raises(SourceError, match=r"^0 .* test-\*\.tar"):
+    with pytest.raises(ImagesError, match=r"^0 .* test-\*\.tar"):
         adopted(tmp_path, files=("test-*.tar",))
-    with pytest.raises(SourceError, match="100,000"):
+    with pytest.raises(ImagesError, match="100,000"):
         adopted(tmp_path, files=("val-{0..99999999999}.tar",))
-    with pytest.raises(SourceError, match=r"val-\{0\.\.9\.tar.*\{000\.\.127\}"):
+    with pytest.raises(ImagesError, match=r"val-\{0\.\.9\.tar.*\{000\.\.127\}"):
         adopted(tmp_path, files=("val-{0..9.tar",))
 
 
@@ -580,8 +580,8 @@ def test_a_copy_of_a_shard_is_no_second_shard(tmp_path: Path):
 
 def test_a_shift_without_severities(tmp_path: Path):
     """The shards of severity 0 lie in the shift's own folder, or in `0` if there is one."""
-    source = ShardsSource(kind="shards", root=tmp_path)
-    shifts = ShiftSet(name="mine", names=("fog",))
+    source = ShardsSection(kind="shards", root=tmp_path)
+    shifts = Dataset(name="mine", names=("fog",))
 
     assert (tmp_path / "fog",) == source.places(SHIFT, shifts)
     (tmp_path / "fog" / "0").mkdir(parents=True)

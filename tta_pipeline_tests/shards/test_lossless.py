@@ -9,9 +9,9 @@ import pytest
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.data.corruptions import corrupt
-from tta_pipeline.data.sources.folder_tree import FolderTree
-from tta_pipeline.data.sources.generated_encoding import Encoding
-from tta_pipeline.data.sources.generated_images import GeneratedImages
+from tta_pipeline.data.images.folder_tree import FolderTree
+from tta_pipeline.data.images.generated_encoding import Encoding
+from tta_pipeline.data.images.generated_images import GeneratedImages
 from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.extras.loader_bench.loaders import LOADERS
 from tta_pipeline.loading.decode import decode_into

@@ -10,14 +10,14 @@ from click.testing import CliRunner, Result
 from torchvision.datasets.imagenet import ARCHIVE_META
 
 from tta_pipeline.cli import main
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
-from tta_pipeline.data.sources.kinds.clean_images import MD5_BY_ARCHIVE, CleanImages
-from tta_pipeline.data.sources.source_section import SourceContext
+from tta_pipeline.data.datasets.dataset_files import shipped_sets
+from tta_pipeline.data.images.images_section import ImagesContext
+from tta_pipeline.data.images.kinds.clean_images import MD5_BY_ARCHIVE, CleanImages
 from tta_pipeline.domain.cells import CLEAN
-from tta_pipeline.errors import SourceError
+from tta_pipeline.errors import ImagesError
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import jpeg, write_tree
-from tta_pipeline_tests.data.sources.test_archive import archive
+from tta_pipeline_tests.data.images.test_archive import archive
 
 FILES_OF_A_SET = {"clean-0-00000.tar", "manifest.json", "samples.parquet", "checksums.xxh64", "writer.json",
                   "verified.json"}  # fmt: skip
@@ -77,14 +77,14 @@ def test_a_set_that_could_not_be_written_leaves_nothing(tmp_path: Path):
     write_tree(tmp_path / "tree", classes={"n01": 2, "wrong": 1})
     (tmp_path / "tree" / "n01" / "image_000.JPEG").write_bytes(b"<html>")
 
-    assert 1 == run(tmp_path / "tree", tmp_path / "out", "--group-depth", "0").exit_code
+    assert 1 == run(tmp_path / "tree", tmp_path / "out", "--class-dir-depth", "0").exit_code
 
     assert not (tmp_path / "out").exists()
 
 
 def run_on(tree: Path, output: Path, *options: str) -> Result:
     """Run the verb `shards make` on class folders in this process."""
-    command = ["shards", "make", str(tree), str(output), "--group-depth", "0", "--jobs", "1", *options]
+    command = ["shards", "make", str(tree), str(output), "--class-dir-depth", "0", "--jobs", "1", *options]
     return CliRunner().invoke(main, command, catch_exceptions=False)
 
 
@@ -132,13 +132,13 @@ def test_the_published_archives_of_ilsvrc2012_are_known(tmp_path: Path):
 
     refused = run(val, tmp_path / "out", *options)
     clean = CleanImages(path=val, published="ilsvrc2012")
-    shift_set = shipped_sets()["imagenet_c"]
-    context = SourceContext(
-        cells=(CLEAN,), shift_set=shift_set, spill_root=tmp_path, generated_root=tmp_path, image_size=32
+    dataset = shipped_sets()["imagenet_c"]
+    context = ImagesContext(
+        cells=(CLEAN,), dataset=dataset, spill_root=tmp_path, generated_root=tmp_path, image_size=32
     )
 
     assert (1, True) == (refused.exit_code, bool(re.search(told, refused.stderr)))
-    with pytest.raises(SourceError, match=told), clean.open(context).prepared((CLEAN,)):
+    with pytest.raises(ImagesError, match=told), clean.open(context).prepared((CLEAN,)):
         pass
     with pytest.raises(ValueError, match=r"mine\.tar.*ILSVRC2012_img_val\.tar"):
         CleanImages(path=tmp_path / "mine.tar", published="ilsvrc2012")

@@ -18,9 +18,9 @@ from pydantic import ValidationError
 from torchvision.transforms import v2
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.data.images.folder_tree import discover_tree
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.sources.folder_tree import discover_tree
-from tta_pipeline.errors import ClassMapError, ManifestError, SourceError
+from tta_pipeline.errors import ClassMapError, ImagesError, ManifestError
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.adoption import adopt
@@ -140,7 +140,9 @@ def test_the_delta_of_a_dirichlet_order_is_in_the_manifest(write, tmp_path: Path
 def test_orders_differ_and_correlated_ones_are_correlated(tmp_path: Path):
     """Neighbours are of one class always by class, often in the Dirichlet order, and rarely when permuted."""
     write_tree(tmp_path, classes={f"n{number:02d}": 20 for number in range(10)})
-    images = discover_tree(tmp_path, group_depth=0).listing(discover_tree(tmp_path, group_depth=0).cells[0]).images
+    images = (
+        discover_tree(tmp_path, class_dir_depth=0).listing(discover_tree(tmp_path, class_dir_depth=0).cells[0]).images
+    )
     shares = {}
     for order in ("permuted", "dirichlet", "by_class"):
         found = order_images(images, ShardSettings(num_shards=1, order=order, delta=0.1), CELL)
@@ -159,9 +161,9 @@ def test_foreign_folders_are_counted_and_named_when_allowed(write, tree, tmp_pat
     with pytest.raises(ClassMapError, match="n98, n99"):
         write()
 
-    manifest = published(write, tmp_path, foreign_classes="skip").manifest
+    manifest = published(write, tmp_path, extra_classes="skip").manifest
 
-    assert (2, ("n98", "n99")) == (manifest.source.num_foreign, manifest.source.foreign_classes)
+    assert (2, ("n98", "n99")) == (manifest.source.num_foreign, manifest.source.extra_classes)
     assert 20 == manifest.num_samples == manifest.source.num_taken
 
 
@@ -183,7 +185,7 @@ def test_a_split_loses_and_doubles_nothing(shard_set: ShardSet, tmp_path: Path, 
 
 def test_more_instances_than_samples_are_refused(shard_set: ShardSet, tmp_path: Path):
     """An instance without a sample would hang a distributed run."""
-    with pytest.raises(SourceError, match=r" 20 .* 21\b"):
+    with pytest.raises(ImagesError, match=r" 20 .* 21\b"):
         list(split_shard_set(shard_set.folder, tmp_path / "p", 21, lambda *_: QUIET))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tta_pipeline.benchmarks.protocols.sample_orders import ByClass, Stored
 from tta_pipeline.benchmarks.protocols.slow import Slow
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.data.sources.listing import SourceImage
+from tta_pipeline.data.images.listing import ListedImage
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.ordering import by_class, dirichlet, domain_seed, permuted, random_generator
 from tta_pipeline.shards.shard_set_writing import order_images
@@ -37,9 +37,9 @@ STORED = {
 NUMBERS = [n * n % 7 for n in range(200)]
 
 
-def image(class_name: str, number: int) -> SourceImage:
+def image(class_name: str, number: int) -> ListedImage:
     """Return an image that lies nowhere."""
-    return SourceImage(class_name=class_name, file_name=f"{number}.JPEG", path="", size_bytes=1, modified_ns=None)
+    return ListedImage(class_name=class_name, file_name=f"{number}.JPEG", path="", size_bytes=1, modified_ns=None)
 
 
 @pytest.mark.parametrize("name", STREAMED)

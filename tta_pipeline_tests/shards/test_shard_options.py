@@ -21,7 +21,7 @@ def run(*arguments: object) -> Result:
 
 def sharded(tree: Path, output: Path, *options: object) -> ShardSet:
     """Return the set that `shards make` makes of class folders."""
-    finished = run("shards", "make", tree, output, "--group-depth", "0", *options)
+    finished = run("shards", "make", tree, output, "--class-dir-depth", "0", *options)
     assert 0 == finished.exit_code, finished.output
     return ShardSet.open(output)
 
@@ -74,15 +74,15 @@ def test_the_quality_is_that_of_images_encoded_again(tree: Path, tmp_path: Path)
 
 
 def test_damaged_images_are_left_out_where_that_is_allowed(tree: Path, tmp_path: Path):
-    """`--skip-damaged` names them in the manifest; with --decode-all too, which sees damage inside an image."""
+    """`--skip-corrupt-images` names them in the manifest; with --decode-all too, which sees damage inside an image."""
     data = (tree / "n01" / "image_000.JPEG").read_bytes()
     start = data.rindex(b"\xff\xda") + 14  # behind the header of the scan
     damaged = data[:start] + b"\xff\xd8" * 20 + data[start + 40 :]
     (tree / "n01" / "image_000.JPEG").write_bytes(damaged)
 
     kept = sharded(tree, tmp_path / "kept", "--num-shards", "1")
-    seen = run("shards", "make", tree, tmp_path / "seen", "--group-depth", "0", "--num-shards", "1", "--decode-all")
-    skipped = sharded(tree, tmp_path / "skipped", "--num-shards", "1", "--decode-all", "--skip-damaged")
+    seen = run("shards", "make", tree, tmp_path / "seen", "--class-dir-depth", "0", "--num-shards", "1", "--decode-all")
+    skipped = sharded(tree, tmp_path / "skipped", "--num-shards", "1", "--decode-all", "--skip-corrupt-images")
 
     assert 5 == kept.manifest.num_samples, "the header and the end are whole"
     assert (1, True) == (seen.exit_code, "n01/image_000.JPEG) is not an intact image" in seen.stderr)
@@ -96,7 +96,7 @@ def test_whatever_is_left_out_is_counted_and_said(tree: Path, tmp_path: Path):
     (tree / "n01" / "image_000.JPEG").write_bytes(b"GIF89a")
     for name in ("a.gif", "b.tif", "c", ".hidden"):
         (tree / "n02" / name).write_bytes(b"")
-    options = ("--group-depth", "0", "--num-shards", "1", "--skip-damaged")
+    options = ("--class-dir-depth", "0", "--num-shards", "1", "--skip-corrupt-images")
 
     said = run("shards", "make", tree, tmp_path / "out", *options).stdout
     told = run("shards", "make", tree, tmp_path / "out", *options, "--json").stdout
@@ -109,23 +109,23 @@ def test_a_class_without_an_image_is_said(tree: Path, tmp_path: Path):
     """Its folder may have been taken away after the classes were pinned."""
     names = sorted(path.name for path in tree.iterdir())
     (tmp_path / "classes.json").write_text(json.dumps(["a", *names]))
-    options = ("shards", "make", tree, tmp_path / "out", "--group-depth", "0", "--num-shards", "1")
+    options = ("shards", "make", tree, tmp_path / "out", "--class-dir-depth", "0", "--num-shards", "1")
     options = (*options, "--class-map", tmp_path / "classes.json")
 
     assert "no sample of 1 of them: a)" in run(*options).stdout
     assert ["a"] == json.loads(run(*options, "--json").stdout)[0]["missing_classes"]
 
 
-def test_foreign_classes_are_left_out_where_that_is_allowed(tree: Path, tmp_path: Path):
+def test_extra_classes_are_left_out_where_that_is_allowed(tree: Path, tmp_path: Path):
     """A class folder that the class map lacks is refused, or counted and named."""
     (tmp_path / "map.json").write_text('["n01"]')
     options = ("--num-shards", "1", "--class-map", tmp_path / "map.json")
 
-    refused = run("shards", "make", tree, tmp_path / "out", "--group-depth", "0", *options)
-    shard_set = sharded(tree, tmp_path / "out", *options, "--skip-foreign-classes")
+    refused = run("shards", "make", tree, tmp_path / "out", "--class-dir-depth", "0", *options)
+    shard_set = sharded(tree, tmp_path / "out", *options, "--skip-extra-classes")
 
     assert (1, True) == (refused.exit_code, "the class map lacks: n02" in refused.stderr)
-    assert (3, ("n02",)) == (shard_set.manifest.num_samples, shard_set.manifest.source.foreign_classes)
+    assert (3, ("n02",)) == (shard_set.manifest.num_samples, shard_set.manifest.source.extra_classes)
 
 
 def test_the_ground_truth_names_files_by_their_numbers(tmp_path: Path):
@@ -155,12 +155,12 @@ def test_labels_lie_beside_images(tree: Path, tmp_path: Path):
 
 
 def test_a_run_that_is_refused_pins_no_classes(tmp_path: Path):
-    """The classes of a wrong shift set do not stand in the way of the right one; those of finished sets stay."""
+    """The classes of a wrong dataset do not stand in the way of the right one; those of finished sets stay."""
     write_tree(tmp_path / "in" / "imagenet_r", classes={"n01": 2})
     output = tmp_path / "out"
-    common = ("shards", "make", tmp_path / "in", output, "--group-depth", "1", "--num-shards", "1")
+    common = ("shards", "make", tmp_path / "in", output, "--class-dir-depth", "1", "--num-shards", "1")
 
-    refused = run(*common, "--shift-set", "imagenet_r")
+    refused = run(*common, "--dataset", "imagenet_r")
 
     assert 1 == refused.exit_code
     assert "n01" in refused.output
@@ -172,14 +172,14 @@ def test_a_run_that_is_refused_pins_no_classes(tmp_path: Path):
     assert (output / "class_map.json").exists()
 
 
-def test_a_shift_set_of_other_classes_than_the_pinned_ones_is_refused(tmp_path: Path):
+def test_a_dataset_of_other_classes_than_the_pinned_ones_is_refused(tmp_path: Path):
     """Its labels would be those of the earlier set, without a word; shards that are there stay."""
     write_tree(tmp_path / "in" / "fog" / "5", classes={"n01440764": 1})
     command = ("shards", "make", tmp_path / "in", tmp_path / "out", "--num-shards", "1")
     (tmp_path / "map.json").write_text('["n01440764"]')
     assert 0 == run(*command, "--class-map", tmp_path / "map.json").exit_code
 
-    refused = run(*command, "--shift-set", "imagenet_c_bar", "--class-map", "imagenet")
+    refused = run(*command, "--dataset", "imagenet_c_bar", "--class-map", "imagenet")
 
     assert 1 == refused.exit_code
     assert f"is pinned at {tmp_path / 'out' / 'class_map.json'}; expected the 1 pinned classes" in refused.stderr

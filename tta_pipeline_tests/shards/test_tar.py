@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_pipeline.data.sources.tar_stream import opened_tar
-from tta_pipeline.errors import ManifestError, SourceError
+from tta_pipeline.data.images.tar_stream import opened_tar
+from tta_pipeline.errors import ImagesError, ManifestError
 from tta_pipeline.shards.tar import TarReader, archive_end, member_header, padding
 
 MEMBERS = {f"n0{number}/image_{number}.JPEG": bytes([number]) * (300 * number) for number in range(1, 8)}
@@ -132,7 +132,7 @@ def test_a_sparse_file_is_refused(tmp_path: Path):
         with pytest.raises(ManifestError, match=rf"sparse\.tar.*{found}"):
             read(tmp_path / "sparse.tar")
         with (
-            pytest.raises(SourceError, match=rf"sparse\.tar.*{found}"),
+            pytest.raises(ImagesError, match=rf"sparse\.tar.*{found}"),
             opened_tar(tmp_path / "sparse.tar") as stream,
         ):
             list(stream)
@@ -159,7 +159,7 @@ def test_a_size_that_cannot_be_is_refused(tmp_path: Path, size: str):
         with pytest.raises(ManifestError, match=r"pax\.tar.* byte \d+"):
             read(tmp_path / "pax.tar")
         with (
-            pytest.raises(SourceError, match=r"pax\.tar.* byte \d+"),
+            pytest.raises(ImagesError, match=r"pax\.tar.* byte \d+"),
             opened_tar(tmp_path / "pax.tar") as stream,
         ):
             [stream.read() for _ in stream]
@@ -203,7 +203,7 @@ def test_a_long_name_of_megabytes_is_refused(tmp_path: Path):
     with pytest.raises(ManifestError, match=r"long\.tar.* 2097152 "):
         read(tmp_path / "long.tar")
     with (
-        pytest.raises(SourceError, match=r"long\.tar.* 2097152 "),
+        pytest.raises(ImagesError, match=r"long\.tar.* 2097152 "),
         opened_tar(tmp_path / "long.tar") as stream,
     ):
         list(stream)

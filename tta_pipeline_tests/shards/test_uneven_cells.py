@@ -24,7 +24,7 @@ def sharded(tmp_path: Path, **fields: Any) -> tuple[Benchmark, Locations]:
     names = sorted(path.name for path in (tmp_path / "images").iterdir())
     content = {
         "title": "x", "custom": {"names": names, "severities": [1, 2]}, "image_size": 32, "models": {},
-        "source": {"kind": "folder", "root": str(tmp_path / "images")}, "shards": {"num_shards": 1},
+        "images": {"kind": "folder", "root": str(tmp_path / "images")}, "shards": {"num_shards": 1},
         "experiments": {}, **fields,
     }  # fmt: skip
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
@@ -93,8 +93,8 @@ def test_as_many_other_photographs_are_named(images: Path, tmp_path: Path, form:
     benchmark, locations = sharded(tmp_path)
 
     assert [ODD] == [cell.path for cell in find_uneven_cells(benchmark, locations)]
-    natural = benchmark.shift_set.model_copy(update={"severities": ()})
-    assert {} == find_uneven_cells(benchmark.model_copy(update={"shift_set": natural}), locations)
+    natural = benchmark.dataset.model_copy(update={"severities": ()})
+    assert {} == find_uneven_cells(benchmark.model_copy(update={"dataset": natural}), locations)
 
 
 def test_cells_without_shards_are_left_out(images: Path, tmp_path: Path):

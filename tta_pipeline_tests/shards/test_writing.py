@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.errors import ClassMapError, SourceError
+from tta_pipeline.errors import ClassMapError, ImagesError
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set_writing import Target, shard_bounds, write_shards
 from tta_pipeline.util import processes
@@ -116,7 +116,7 @@ def test_a_damaged_image_stops_the_conversion(write, tree, tmp_path: Path, damag
     image = tree.folder(CELL) / "n02" / "image_003.JPEG"
     image.write_bytes(damage(image.read_bytes()))
 
-    with pytest.raises(SourceError, match=r"n02/image_003\.JPEG"):
+    with pytest.raises(ImagesError, match=r"n02/image_003\.JPEG"):
         write()
 
     assert not (tmp_path / "shards").exists()
@@ -138,7 +138,7 @@ def test_two_files_of_one_key_are_refused_with_both_paths(write, tree):
     folder = tree.folder(CELL) / "n01"
     (folder / "image_000.jpg").write_bytes(jpeg(1))
 
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(ImagesError) as caught:
         write()
 
     assert str(folder / "image_000.jpg") in str(caught.value)

@@ -12,8 +12,8 @@ from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.protocol import SHIFTS
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
+from tta_pipeline.data.images.folder_tree import FolderTree
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.domain.streams import Segment, StreamPlan
 from tta_pipeline.evaluation.build_records import CellResult, build_records
@@ -43,7 +43,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "shuffled": {"protocol": {"order": "shuffled"}},
     "dirichlet": {"protocol": {"shift": "mixed", "order": "dirichlet", "delta": 0.1}},
     "clean": {"protocol": {"shift": "continual", "clean": "after_each"}},
-    "window": {"protocol": {"window": 4}, "batch_size": 1},
+    "window": {"protocol": {"sliding_window": 4}, "batch_size": 1},
     "real_time": {"protocol": {"stream_speed": 1e-6}},
 }
 """Settings of experiments, one for each protocol; the last one's stream is so slow that no sample is missed."""
@@ -56,7 +56,7 @@ def experiment(method: str, protocol: str = "reset_each_shift", **changes: objec
     that are added to a ViT.
     """
     method, _, choice = method.partition("+")
-    chosen = {"params" if choice in ADDED else "draws": choice} if choice else {}
+    chosen = {"params" if choice in ADDED else "augment_per": choice} if choice else {}
     hyperparameters = {**QUICK.get(method, {}), **EAGER.get(method, {}), **chosen}
     settings = {"batch_size": BATCH_SIZE, **PROTOCOLS[protocol], **changes}
     return Experiment(model="small", method=method, preset="cifar", hyperparameters=hyperparameters, **settings)
@@ -134,7 +134,7 @@ class Case(NamedTuple):
         return tuple(build_records(_subject(self.experiment, segment), measurement))
 
 
-_LABELS = Labels(experiment="own", model="small", shift_set="own", hyperparameters_origin="preset", shifts={})
+_LABELS = Labels(experiment="own", model="small", dataset="own", hyperparameters_origin="preset", shifts={})
 
 
 def _subject(own: Experiment, segment: Segment) -> Subject:
@@ -166,7 +166,7 @@ def _benchmark(own: Experiment) -> Benchmark:
         {
             "name": "test",
             "title": "Few images, few cells",
-            "source": {"kind": "digits"},
+            "images": {"kind": "digits"},
             "corruptions": _CORRUPTIONS,
             "severities": _SEVERITIES,
             "image_size": IMAGE_SIZE,

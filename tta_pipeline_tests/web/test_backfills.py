@@ -51,13 +51,13 @@ def test_a_backfill_makes_the_asked_cells_once_in_runs_side_by_side(
     asked = {f"{c}|{s}" for c in ("gaussian_noise", "fog", "contrast") for s in (1, 3, 4, 5)} - left_out
 
     with web_server(project_of_a_machine, tmp_path / "server.log") as server:
-        runs = backfilled(server, ["small/source_split", "small/tar_shards"], asked)
+        runs = backfilled(server, ["small/images", "small/tar_shards"], asked)
 
     made = [
         (each["partition"], "/".join(each["assetKey"]["path"])) for run in runs for each in run["assetMaterializations"]
     ]
     assert {"SUCCESS"} == {run["status"] for run in runs}
-    assert {(cell, f"small/{name}") for cell in asked for name in ("source_split", "tar_shards")} == set(made)
+    assert {(cell, f"small/{name}") for cell in asked for name in ("images", "tar_shards")} == set(made)
     for number in cells_per_run:
         assert all(len(cells(run)) <= int(number) for run in runs)
     assert not [cell for one, other in combinations(runs, 2) for cell in cells(one) & cells(other)]

@@ -12,7 +12,7 @@ from tta_pipeline_tests.web.server import WebServer, web_server
 # Trainings that read by processes of their own, by either reason for it.
 EVERYTHING = """
 title: Every kind of asset
-source: {kind: digits, seed: 0, num_test: 40, severity_table: imagenet_c}
+images: {kind: digits, seed: 0, num_test: 40, severity_table: imagenet_c}
 corruptions: [gaussian_noise]
 severities: [5]
 image_size: 32
@@ -21,7 +21,7 @@ models:
   drawn: {kind: trained, epochs: 1, width: 4, randaugment: {}}
   loose: {kind: trained, epochs: 1, width: 4, loader: imagefolder}
 experiments:
-  source: {model: loose, method: source}
+  images: {model: loose, method: source}
   tent: {model: drawn, method: tent, preset: cifar}
   continual: {model: drawn, method: tent, preset: cifar, protocol: continual}
 tuning:

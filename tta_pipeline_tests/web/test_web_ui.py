@@ -20,10 +20,10 @@ from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS
 from tta_pipeline_tests.result_paths import results_of
 from tta_pipeline_tests.web.server import WebServer, asset_key, happens, is_running
 
-CELL_ASSETS = ("source_split", "tar_shards", "shard_manifest", *(f"evaluation/{e}" for e in ("source", "norm", "tent")))
+CELL_ASSETS = ("images", "tar_shards", "shard_manifest", *(f"evaluation/{e}" for e in ("source", "norm", "tent")))
 SINGLE_ASSETS = (
     *(f"clean/{name}" for name in CELL_ASSETS),
-    *(f"train/{name}" for name in ("source_split", "tar_shards", "shard_manifest")),
+    *(f"train/{name}" for name in ("images", "tar_shards", "shard_manifest")),
     "source_model",
     "robustness_report",
 )
@@ -138,10 +138,10 @@ def test_only_this_machine_can_reach_the_server(server: WebServer):
     ("asset", "refusal"),
     [
         # An asset without partitioned inputs reaches our own check; otherwise Dagster looks for the inputs' first.
-        ("small/source_split", f"found partition key '{HOSTILE_KEY}'; expected"),
+        ("small/images", f"found partition key '{HOSTILE_KEY}'; expected"),
         ("small/tar_shards", "Nonexistent partition keys:\\n                ['../../x']"),
     ],
-    ids=["source_split", "tar_shards"],
+    ids=["images", "tar_shards"],
 )
 def test_a_partition_key_that_is_a_path_is_refused(server: WebServer, asset: str, refusal: str):
     """A run whose key leads out of its folder fails, names the key, and leaves every file as it was."""

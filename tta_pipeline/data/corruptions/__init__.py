@@ -8,7 +8,7 @@ The results are not the published images, and differ from the output of the scri
 - snow and motion_blur imitate ImageMagick's motion blur and were not compared with its output.
 - spatter uses exact distances where OpenCV approximates them, and draws no water where the scripts divide by zero.
 - Nothing is stored here: the scripts save images of 224 and 64 pixels as JPEG files of quality 85, and images of 32
-  pixels without loss (`tta_pipeline.data.sources.generated_encoding`).
+  pixels without loss (`tta_pipeline.data.images.generated_encoding`).
 - elastic_transform samples at exact positions where OpenCV rounds them to 1/32 pixel.
 - Images may have any size of at least 16 x 16 pixels, and need not be square.
 """

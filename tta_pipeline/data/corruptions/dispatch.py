@@ -10,7 +10,7 @@ from tta_pipeline.data.corruptions import blur, digital, noise, spatter, weather
 from tta_pipeline.data.corruptions.arrays import Images
 from tta_pipeline.data.corruptions.constants import CONSTANTS, PARAMETERS, SEVERITIES
 from tta_pipeline.data.corruptions.randomness import generators
-from tta_pipeline.errors import SourceError
+from tta_pipeline.errors import ImagesError
 from tta_pipeline.util.nearest_names import name_choices
 
 TABLES = tuple(CONSTANTS)
@@ -72,15 +72,15 @@ def _check(images: Images, corruption: str, severity: int, *, keys: Sequence[str
     _check_choice("severity", severity, SEVERITIES)
     _check_choice("table", table, TABLES)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or min(images.shape[1:3]) < SMALLEST_SIDE:
-        raise SourceError(
+        raise ImagesError(
             f"images to corrupt have shape {images.shape} and type {images.dtype}; expected uint8 RGB of shape "
             f"(N, H, W, 3) with H and W at least {SMALLEST_SIDE}; convert them first"
         )
     if len(keys) != len(images):
-        raise SourceError(f"{len(keys)} keys for {len(images)} images; expected one per image; pass the sample keys")
+        raise ImagesError(f"{len(keys)} keys for {len(images)} images; expected one per image; pass the sample keys")
 
 
 def _check_choice(kind: str, found: object, choices: tuple[object, ...]) -> None:
     if found not in choices:
         known = name_choices(found, choices, listed_in="tta_pipeline/data/corruptions/constants.py")
-        raise SourceError(f"{kind} {found!r} is unknown; expected one of {known}; choose one")
+        raise ImagesError(f"{kind} {found!r} is unknown; expected one of {known}; choose one")

@@ -2,7 +2,7 @@
 
 - `class_map`: the classes of a benchmark in the order of their labels, pinned at the first use. Every shard set carries
   the hash of the map that it was made with.
-- `label_files`: readers of files that data sets ship: lists of classes, the development kit's numbers, ground truths.
+- `label_files`: readers of files that datasets ship: lists of classes, the development kit's numbers, ground truths.
 - `shipped_lists`: lists of classes that come with the project, such as the 1,000 classes of ImageNet.
 
 This room imports no other.

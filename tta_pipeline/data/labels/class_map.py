@@ -44,7 +44,7 @@ class ClassMap:
             )
 
     def require_same(self, classes: tuple[str, ...], *, where: object, pinned_at: Path) -> None:
-        """Refuse *classes*, named by the file or shift set *where*, that differ from those pinned at *pinned_at*."""
+        """Refuse *classes*, named by the file or dataset *where*, that differ from those pinned at *pinned_at*."""
         if classes == self.classes:
             return
         pairs = enumerate(zip_longest(self.classes, classes))

@@ -1,4 +1,4 @@
-"""Readers of the label files of data sets: class names in label order, and the class of each image file.
+"""Readers of the label files of datasets: class names in label order, and the class of each image file.
 
 There are two orders of the ImageNet classes. Labels count the sorted WordNet ids, as in every pretrained model. The
 `ILSVRC2012_ID` of the development kit counts in another order and only serves to look up a WordNet id.

@@ -1,4 +1,4 @@
-"""Lists of classes that come with the project, in label order, so that no file of a data set is needed for its labels.
+"""Lists of classes that come with the project, in label order, so that no file of a dataset is needed for its labels.
 
 Labels of ImageNet count the sorted WordNet ids, as in torchvision's and timm's models; ImageNet-R, ImageNet-A and Tiny
 ImageNet have 200 of these ids each. Labels of CIFAR count the class names in alphabetical order; CIFAR-100 has the 100

@@ -1,4 +1,4 @@
-"""Reader of published splits: which files of a data set are its test images, and their classes in label order.
+"""Reader of published splits: which files of a dataset are its test images, and their classes in label order.
 
 CoOp's files `split_zhou_*.json` (Zhou et al. 2022, https://github.com/KaiyangZhou/CoOp) hold
 `{"train": [["path", label, "class name"], ...], "val": [...], "test": [...]}`. FGVC-Aircraft has lines of an image's
@@ -21,7 +21,7 @@ _SUFFIX = ".jpg"
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """The test images of a data set."""
+    """The test images of a dataset."""
 
     path: Path
     """The file with the split."""
@@ -42,7 +42,7 @@ def read_split(path: Path, class_list: Path | None = None) -> Split:
         return _read_json_split(path)
     if class_list is None:
         raise ClassMapError(
-            f"{path} is no JSON; expected one of CoOp's files split_zhou_*.json, or a shift set whose field "
+            f"{path} is no JSON; expected one of CoOp's files split_zhou_*.json, or a dataset whose field "
             "`split_classes` names the file with the classes of this one"
         )
     return _read_text_split(path, class_list)

@@ -32,23 +32,23 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
         description="Number of images after which a segment's state is saved, so that a killed run loses no more than "
         "that; predictions are the same for any number",
     )
-    stage_folder: str = Field(
+    local_scratch_dir: str = Field(
         default="",
         description="Folder to which shards are copied ahead of the reader, for the next experiment too: `$TMPDIR`, or "
         "another folder on node-local disk; empty: shards are read in place, and only those at URLs are copied, to "
         "$TMPDIR",
     )
-    stage_limit_gib: float = Field(
+    local_scratch_limit_gib: float = Field(
         default=16.0,
         ge=0.125,
         description="Size limit of these copies, in GiB; a shard for which there is no room is read in place",
     )
-    decoded_folder: str = Field(
+    cache_dir: str = Field(
         default="",
         description="Folder in which cells are kept as decoded pixels for the next experiment on them: on local disk, "
         "or below /dev/shm for memory; features of frozen models lie beside them; empty: none",
     )
-    decoded_limit_gib: float = Field(default=16.0, gt=0, description="Size limit of that folder, in GiB")
+    cache_limit_gib: float = Field(default=16.0, gt=0, description="Size limit of that folder, in GiB")
 
     def machine(self) -> "Machine":
         """Return the same settings as a `Machine`, without Dagster."""
@@ -59,8 +59,8 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
             decode_threads=self.decode_threads,
             streams_per_device=self.streams_per_device,
             checkpoint_every=self.checkpoint_every,
-            stage_folder=self.stage_folder,
-            stage_limit_bytes=int(self.stage_limit_gib * 2**30),
-            decoded_folder=self.decoded_folder,
-            decoded_limit_bytes=int(self.decoded_limit_gib * 2**30),
+            local_scratch_dir=self.local_scratch_dir,
+            stage_limit_bytes=int(self.local_scratch_limit_gib * 2**30),
+            cache_dir=self.cache_dir,
+            decoded_limit_bytes=int(self.cache_limit_gib * 2**30),
         )

@@ -15,10 +15,10 @@ from tta_pipeline.results.database.database import open_metrics
 
 _TIMES = """
 SELECT experiment, model, method, sum(wall_s) / sum(num_samples) FROM evaluations
-WHERE counts AND benchmark = ? AND shift_set = ? GROUP BY experiment, model, method
+WHERE counts AND benchmark = ? AND dataset = ? GROUP BY experiment, model, method
 """
 _COUNTS = (
-    "SELECT corruption, severity, max(num_samples) FROM shard_sets WHERE benchmark = ? AND shift_set = ? GROUP BY 1, 2"
+    "SELECT corruption, severity, max(num_samples) FROM shard_sets WHERE benchmark = ? AND dataset = ? GROUP BY 1, 2"
 )
 _TYPICAL_COUNT = 10_000
 """Number of samples assumed for a cell if no cell's is known: that of CIFAR-10-C. Only proportions matter then."""
@@ -44,7 +44,7 @@ class Costs:
     @classmethod
     def from_database(cls, benchmark: Benchmark, locations: Locations) -> "Costs":
         """Return the times and counts of *benchmark* in the database; empty if there is no database."""
-        which = [benchmark.file, benchmark.shift_set.name]
+        which = [benchmark.file, benchmark.dataset.name]
         try:
             with open_metrics(locations.metrics) as connection:
                 times = connection.execute(_TIMES, which).fetchall()

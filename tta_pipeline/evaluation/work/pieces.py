@@ -42,7 +42,7 @@ REPORT = Piece(stage="report", assets=("robustness_report",))
 
 def assets_of_shards(benchmark: Benchmark) -> tuple[str, ...]:
     """Return the assets that make the shards of a cell, in their order; images that are there are not made."""
-    return (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
+    return (*(["images"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -177,4 +177,4 @@ class Planner:
     def _places(self, cells: Iterable[Cell]) -> set[Path]:
         """Return the files in which *cells* lie."""
         benchmark = self.benchmark
-        return {path for cell in cells for path in benchmark.source.places(cell, benchmark.shift_set)}
+        return {path for cell in cells for path in benchmark.images.places(cell, benchmark.dataset)}

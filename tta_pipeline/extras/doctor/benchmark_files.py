@@ -30,7 +30,7 @@ def check_benchmark_files(locations: Locations) -> Iterator[Finding]:
 
 
 def check_named_benchmark(locations: Locations, name: str) -> Iterator[Finding]:
-    """Load the benchmark *name*, and open what it names; if it has several shift sets, do so for all of them."""
+    """Load the benchmark *name*, and open what it names; if it has several datasets, do so for all of them."""
     loaded = load_all_benchmarks(locations)
     found = {each: loaded.benchmarks[each] for each in loaded.benchmarks if name in (each, each.partition("/")[0])}
     faults = tuple(each for each in loaded.faults if name in (each.benchmark, each.path.stem))
@@ -80,7 +80,7 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
         f"{count_of(num_cells, 'cell')}, {num_sharded} of them sharded, "
         f"{count_of(len(benchmark.experiments), 'experiment')}"
     )
-    places = {cell.key: benchmark.source.own_place(cell, benchmark.shift_set) for cell in benchmark.cells}
+    places = {cell.key: benchmark.images.own_place(cell, benchmark.dataset) for cell in benchmark.cells}
     absent = [key for key, place in places.items() if place and not place.exists()]
     if absent and num_sharded < num_cells:
         yield note(
@@ -122,7 +122,7 @@ def _find_missing(benchmark: Benchmark, *, is_sharded: bool) -> Iterator[Finding
     """Yield the paths that do not exist, without those of models, whose loaders are asked."""
     for field, path in missing_paths(benchmark):
         found = f"{field} is {path.absolute()}, which does not exist"
-        if field.startswith("source.") and is_sharded:
+        if field.startswith("images.") and is_sharded:
             yield note(benchmark.name, found, "evaluations still work; to shard again, put it back")
         elif not field.startswith("models."):
             yield fault(benchmark.name, found, "put it there, or correct the benchmark file")

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from tta_pipeline.data.images import decode_with_pillow, read_array
+from tta_pipeline.data.image_bytes import decode_with_pillow, read_array
 from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.loading.dataset import open_shards
 from tta_pipeline.loading.device import pins_memory

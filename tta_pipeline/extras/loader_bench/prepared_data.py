@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
-from tta_pipeline.data.images import read_image_header
+from tta_pipeline.data.image_bytes import read_image_header
 from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import LoaderError
 from tta_pipeline.extras.loader_bench.baseline import read_stored_files

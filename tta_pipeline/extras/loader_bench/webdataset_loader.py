@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import webdataset as wds
 
-from tta_pipeline.data.images import read_npy
+from tta_pipeline.data.image_bytes import read_npy
 from tta_pipeline.errors import LoaderError
 from tta_pipeline.extras.loader_bench.baseline import Baseline, tensor_transform
 from tta_pipeline.loading.reader import Batch

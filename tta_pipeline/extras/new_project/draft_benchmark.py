@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tta_pipeline import benchmarks
 from tta_pipeline.benchmarks.model_specs import NetworkSection
-from tta_pipeline.data.sources.source_section import Survey
+from tta_pipeline.data.images.images_section import Survey
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.extras.new_project.draft_sets import draft_sets
 from tta_pipeline.extras.new_project.survey import survey
@@ -41,7 +41,7 @@ def draft_benchmark(
         paths: A folder, or one or more archives; if there is none, the file has placeholders.
         like: Without *paths*: a published benchmark, a key of `EXAMPLES`, whose file with placeholders is written, or
             the digits under all methods, whose file is complete. With one folder: `OF_SETS`, for all sets in it.
-        own_folder: Folder with the user's own shift sets.
+        own_folder: Folder with the user's own datasets.
         draft_model: Returns name and section of the model for the images that were found; None: a model that may fit,
             or one to fill in.
     """

@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.model_specs import NetworkSection
-from tta_pipeline.data.sources.source_section import Survey
+from tta_pipeline.data.images.images_section import Survey
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, ShardError
 from tta_pipeline.extras.new_project.template import Channels, usual_normalisation
 from tta_pipeline.models.load_by_name import parse_network

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tta_pipeline.data.shifts.shift_set import ShiftSet
-from tta_pipeline.data.shifts.shift_set_files import shipped_set
-from tta_pipeline.data.sources.archives import SUFFIXES
-from tta_pipeline.data.sources.choose_shift_set import find_whole_set
-from tta_pipeline.data.sources.class_folders import folders_in
-from tta_pipeline.errors import SourceError
+from tta_pipeline.data.datasets.dataset import Dataset
+from tta_pipeline.data.datasets.dataset_files import shipped_set
+from tta_pipeline.data.images.archives import SUFFIXES
+from tta_pipeline.data.images.choose_dataset import find_whole_set
+from tta_pipeline.data.images.class_folders import folders_in
+from tta_pipeline.errors import ImagesError
 from tta_pipeline.extras.new_project.template import Draft, load_template
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.entry import Paper
@@ -30,17 +30,17 @@ _DEPTH = 2
 class FoundSet:
     """A set under the root, with its section of a benchmark file."""
 
-    shift_set: ShiftSet
+    dataset: Dataset
     source: dict[str, object]
 
     @property
     def fields(self) -> dict[str, object]:
         """The fields of the section, beside those that all sets share."""
-        fields: dict[str, object] = {"source": self.source}
-        if self.shift_set.name in _SHIFTS:
-            fields["corruptions"] = list(_SHIFTS[self.shift_set.name])
-        if self.shift_set.severities:
-            fields |= {"severities": [self.shift_set.severities[-1]], "shards": {"max_shard_bytes": 10**9}}
+        fields: dict[str, object] = {"images": self.source}
+        if self.dataset.name in _SHIFTS:
+            fields["corruptions"] = list(_SHIFTS[self.dataset.name])
+        if self.dataset.severities:
+            fields |= {"severities": [self.dataset.severities[-1]], "shards": {"max_shard_bytes": 10**9}}
         return fields
 
 
@@ -51,7 +51,7 @@ def draft_sets(name: str, root: Path) -> Draft:
     """
     found = {each: section for each in SETS if (section := _find_set(shipped_set(each), root.absolute()))}
     if not found:
-        raise SourceError(
+        raise ImagesError(
             f"{root} has none of the {len(SETS)} sets, nor have the {_DEPTH} levels under it; expected folders such as "
             "imagenet-a, archives as published, or a folder with a split such as split_zhou_Food101.json"
         )
@@ -76,12 +76,12 @@ def _origin(paper: Paper | None) -> str:
     return f"{first} {paper.year}, {paper.venue}" + (f", arXiv:{paper.arxiv}" if paper.arxiv else "")
 
 
-def _find_set(shift_set: ShiftSet, root: Path) -> FoundSet | None:
-    """Return the first of the folders of *root* that has *shift_set*."""
+def _find_set(dataset: Dataset, root: Path) -> FoundSet | None:
+    """Return the first of the folders of *root* that has *dataset*."""
     for folder in _folders(root):
-        source = _source_in(shift_set, folder)
+        source = _source_in(dataset, folder)
         if source is not None:
-            return FoundSet(shift_set=shift_set, source=source)
+            return FoundSet(dataset=dataset, source=source)
     return None
 
 
@@ -93,24 +93,24 @@ def _folders(root: Path, depth: int = _DEPTH) -> Iterator[Path]:
         level = [path for folder in level for path in folders_in(folder)]
 
 
-def _source_in(shift_set: ShiftSet, folder: Path) -> dict[str, object] | None:
-    """Return the section `source` of *shift_set* if *folder* has its images; None if it has not."""
-    if shift_set.split is not None:
-        if not (folder / shift_set.split).is_file():
+def _source_in(dataset: Dataset, folder: Path) -> dict[str, object] | None:
+    """Return the section `images` of *dataset* if *folder* has its images; None if it has not."""
+    if dataset.split is not None:
+        if not (folder / dataset.split).is_file():
             return None
         packed = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in SUFFIXES and path.is_file()]
         return _of_archives(packed) if packed and not folders_in(folder) else _of_folder(folder)
-    shifts = _shifts_of(shift_set)
-    if (folder / shift_set.folder_of_cell(shifts[0], shift_set.cell_severities[-1])).is_dir():
+    shifts = _shifts_of(dataset)
+    if (folder / dataset.folder_of_cell(shifts[0], dataset.cell_severities[-1])).is_dir():
         return _of_folder(folder)
-    needed = [folder / name for name, each in shift_set.archives.items() if {*shifts} & set(each.shifts or shifts)]
+    needed = [folder / name for name, each in dataset.archives.items() if {*shifts} & set(each.shifts or shifts)]
     if needed and all(path.is_file() for path in needed):
         return _of_archives(needed)
-    return _of_folder(folder) if shift_set.is_undivided and find_whole_set(folder.name, [shift_set]) else None
+    return _of_folder(folder) if dataset.is_undivided and find_whole_set(folder.name, [dataset]) else None
 
 
-def _shifts_of(shift_set: ShiftSet) -> tuple[str, ...]:
-    return _SHIFTS.get(shift_set.name, shift_set.in_mean)
+def _shifts_of(dataset: Dataset) -> tuple[str, ...]:
+    return _SHIFTS.get(dataset.name, dataset.in_mean)
 
 
 def _of_folder(folder: Path) -> dict[str, object]:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from tta_pipeline.benchmarks.model_specs import NetworkSection
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
-from tta_pipeline.data.sources.kinds import ArchiveSource, DigitsSource, NpySource, SourceSection
-from tta_pipeline.data.sources.source_section import Survey
-from tta_pipeline.errors import SourceError
+from tta_pipeline.data.datasets.dataset_files import shipped_sets
+from tta_pipeline.data.images.images_section import Survey
+from tta_pipeline.data.images.kinds import ArchiveSection, DigitsSection, ImagesSection, NpySection
+from tta_pipeline.errors import ImagesError
 from tta_pipeline.methods.catalogue import GROUP, METHODS
 from tta_pipeline.methods.entry import PRESETS
 from tta_pipeline.util.added import added
@@ -38,22 +38,22 @@ class Draft(NamedTuple):
     """What the user should know of the images that were found; the text has these sentences too."""
 
 
-def _archives(shift_set: str, *names: str, num_classes: int, image_size: int) -> Survey:
+def _archives(dataset: str, *names: str, num_classes: int, image_size: int) -> Survey:
     archives = tuple(Path("/path/to") / name for name in names)
-    return _example(ArchiveSource(kind="archive", archives=archives), shift_set, num_classes, image_size)
+    return _example(ArchiveSection(kind="archive", archives=archives), dataset, num_classes, image_size)
 
 
-def _arrays(shift_set: str, name: str, *, num_classes: int) -> Survey:
-    return _example(NpySource(kind="npy", root=Path("/path/to") / name), shift_set, num_classes, 32)
+def _arrays(dataset: str, name: str, *, num_classes: int) -> Survey:
+    return _example(NpySection(kind="npy", root=Path("/path/to") / name), dataset, num_classes, 32)
 
 
-def _example(source: SourceSection, name: str, num_classes: int, image_size: int) -> Survey:
-    shift_set = shipped_sets()[name]
+def _example(source: ImagesSection, name: str, num_classes: int, image_size: int) -> Survey:
+    dataset = shipped_sets()[name]
     return Survey(
         source=source,
-        shift_set=shift_set,
-        corruptions=shift_set.in_mean,
-        severities=shift_set.severities,
+        dataset=dataset,
+        corruptions=dataset.in_mean,
+        severities=dataset.severities,
         num_classes=num_classes,
         image_size=(image_size, image_size),
         remarks=_PLACEHOLDERS,
@@ -67,7 +67,7 @@ EXAMPLES: Mapping[str, Survey] = {
     "tiny_imagenet_c": _archives("tiny_imagenet_c", "Tiny-ImageNet-C.tar", num_classes=200, image_size=64),
     "cifar10_c": _arrays("cifar_10_c", "CIFAR-10-C", num_classes=10),
     "cifar100_c": _arrays("cifar_100_c", "CIFAR-100-C", num_classes=100),
-    ALL_METHODS: _example(DigitsSource(kind="digits"), "imagenet_c", num_classes=10, image_size=32),
+    ALL_METHODS: _example(DigitsSection(kind="digits"), "imagenet_c", num_classes=10, image_size=32),
 }
 """Contents of the published benchmarks, and of the digits, for a user who has no images on disk yet."""
 
@@ -120,7 +120,7 @@ def _quote(path: Path | str) -> str:
     """Return *path* in quotes, so that YAML reads it back unchanged."""
     text = str(path)
     if not text.isprintable():
-        raise SourceError(f"{text!r} cannot be written in a benchmark file; expected printable characters: rename it")
+        raise ImagesError(f"{text!r} cannot be written in a benchmark file; expected printable characters: rename it")
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -96,7 +96,7 @@ def _require_plain(path: Path, plan: Plan) -> None:
     labels = plan.labels
     streams = [stream.key for stream in plan.streams]
     cells = [cell for stream in plan.streams for segment in stream.segments for cell in segment.cells]
-    names = [*plan.benchmark.split("/"), labels.experiment, labels.model, labels.shift_set, *labels.shifts]
+    names = [*plan.benchmark.split("/"), labels.experiment, labels.model, labels.dataset, *labels.shifts]
     if odd := [name for name in (*streams, *cells, *names) if not _NAME.fullmatch(name)]:
         raise RecordError(f"{path} has the name {odd[0]!r:.80}; expected letters, digits and _")
 

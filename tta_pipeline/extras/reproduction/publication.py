@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.data.shifts.shift_set_files import ENDING
+from tta_pipeline.data.datasets.dataset_files import ENDING
 from tta_pipeline.domain.locations import RESULTS, Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.published import (
@@ -30,7 +30,7 @@ _README = """# {title}
 {notes}| file | content |
 |---|---|
 | `results/` | the results, byte by byte: a JSON file for each segment of a stream, the prediction for each sample, and the plan of each experiment |
-| `benchmark.yaml` | the benchmark file, with its data set if that has a file of its own; paths are those of the machine that evaluated |
+| `benchmark.yaml` | the benchmark file, with its dataset if that has a file of its own; paths are those of the machine that evaluated |
 | `unaggregated_results.csv` | accuracy of each cell, in RobustBench's columns |
 | `citation.bib` | what to cite: methods, data, models |
 
@@ -95,7 +95,7 @@ def write_publication(
                 (beside / path_of_entry).write_bytes(content)
         if file := locations.benchmark_file(benchmark.name):
             shutil.copyfile(file, beside / BENCHMARK_FILE)
-            own_set = file.with_name(f"{benchmark.shift_set.name}{ENDING}")
+            own_set = file.with_name(f"{benchmark.dataset.name}{ENDING}")
             if own_set.exists():
                 shutil.copyfile(own_set, beside / own_set.name)
         (beside / "unaggregated_results.csv").write_text(unaggregated_csv(found), encoding="utf-8")
@@ -135,10 +135,10 @@ def bibtex(found: Sequence[PublishedExperiment], benchmark: Benchmark) -> str:
         row = each.rows[0]
         if paper := paper_of(row.setup.method):
             entries.append(paper.bibtex(row.setup.method))
-        if benchmark.shift_set.citation:
+        if benchmark.dataset.citation:
             made = " Made by tta_pipeline after it, from clean images of the user's." if row.cell.generated else ""
-            name = benchmark.shift_set.name
-            entries.append(_misc(name, name, f"{benchmark.shift_set.citation}.{made}"))
+            name = benchmark.dataset.name
+            entries.append(_misc(name, name, f"{benchmark.dataset.citation}.{made}"))
         model = each.plan.labels.model
         entries.append(
             _misc(model, row.setup.architecture, f"Weights {row.setup.weights}, sha256 {row.setup.weights_sha256}")

@@ -1,7 +1,7 @@
 """A result in RobustBench's formats: its table of single cells, and the entry of its model zoo.
 
 Croce et al. 2021, "RobustBench: a standardized adversarial robustness benchmark"; the fields and columns are those of
-`model_info/<data set>/corruptions/` in its repository.
+`model_info/<dataset>/corruptions/` in its repository.
 """
 
 import csv
@@ -55,9 +55,9 @@ def model_info(found: PublishedExperiment) -> tuple[str, bytes]:
     first, paper = rows[0], paper_of(rows[0].setup.method)
     clean = [row.error for row in rows if row.cell.corruption == CLEAN.corruption]
     shifted = [row for row in rows if row.cell.corruption != CLEAN.corruption]
-    # Images that this project made do not belong to the published data set.
+    # Images that this project made do not belong to the published dataset.
     is_generated = any(row.cell.generated for row in rows)
-    data_set = found.plan.benchmark if is_generated else _DATA_SETS.get(first.labels.shift_set, first.labels.shift_set)
+    dataset = found.plan.benchmark if is_generated else _DATA_SETS.get(first.labels.dataset, first.labels.dataset)
     content = {
         "link": f"https://arxiv.org/abs/{paper.arxiv}" if paper and paper.arxiv else "",
         "name": paper.title if paper else "Model as it is",
@@ -66,7 +66,7 @@ def model_info(found: PublishedExperiment) -> tuple[str, bytes]:
         "number_forward_passes": round(
             sum(row.cost.num_forwards for row in rows) / sum(row.scores.num_samples for row in rows)
         ),
-        "dataset": data_set,
+        "dataset": dataset,
         "venue": f"{paper.venue} {paper.year}" if paper else "N/A",
         "architecture": first.setup.architecture,
         "eps": None,
@@ -74,7 +74,7 @@ def model_info(found: PublishedExperiment) -> tuple[str, bytes]:
         "reported": "",
         "corruptions_acc": _percent(mean_error(shifted)) if shifted else "",
     }
-    path = f"model_info/{data_set}/corruptions/{found.name}.json"
+    path = f"model_info/{dataset}/corruptions/{found.name}.json"
     return path, (json.dumps(content, indent=2) + "\n").encode()
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from tta_pipeline.benchmarks.training_recipe import Augmentation
-from tta_pipeline.data.images import ImageHeader, read_image_header
+from tta_pipeline.data.image_bytes import ImageHeader, read_image_header
 from tta_pipeline.loading.decode import decode_into, decode_rows
 
 NUM_DRAWS = 22

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from tta_pipeline.data.sources.listing import Listing
+from tta_pipeline.data.images.listing import Listing
 from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.member_names import make_member_name, sample_key

@@ -12,7 +12,7 @@ from safetensors.torch import save
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.model_specs import TrainedModel
-from tta_pipeline.benchmarks.open_source import open_source
+from tta_pipeline.benchmarks.open_images import open_images
 from tta_pipeline.benchmarks.training_recipe import TrainingInputSettings
 from tta_pipeline.domain import ordering
 from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
@@ -192,21 +192,22 @@ class SourceTraining:
         """Return the files from which *shard_set* was made, if the training reads them."""
         if self.settings.loader != "imagefolder":
             return ()
-        return find_loose_files(shard_set, open_source(self.benchmark, self.locations).listing(TRAIN))
+        return find_loose_files(shard_set, open_images(self.benchmark, self.locations).listing(TRAIN))
 
     def _split(self, shard_set: ShardSet) -> tuple[ShardSet, ShardSet | None]:
         """Return the images to learn from, and the images for validation or None.
 
         Validation uses a share held out by the seed, or else the clean test images.
         """
-        share, num_samples = self.settings.held_out, len(shard_set.index)
+        share, num_samples = self.settings.val_fraction, len(shard_set.index)
         if not share:
             return shard_set, self.shard_set(CLEAN) if self.benchmark.has_clean else None
         num_held_out = round(share * num_samples)
         if not 0 < num_held_out < num_samples:
             raise EvaluationError(
-                f"held_out is {share} of {num_samples} images, which is {num_held_out}; expected at least one, and one "
-                "to learn: correct held_out"
+                f"val_fraction is {share} of {num_samples} images, which is {num_held_out}; expected at least one, "
+                "and one "
+                "to learn: correct val_fraction"
             )
         ranked = ordering.permuted(shard_set.index.keys, seed=self.settings.seed)
         held_out, learnt = np.sort(ranked[:num_held_out]), np.sort(ranked[num_held_out:])
@@ -236,7 +237,7 @@ class SourceTraining:
             course.epochs,
             selected=settings.select,
             benchmark=self.benchmark.file,
-            shift_set=self.benchmark.shift_set.name,
+            dataset=self.benchmark.dataset.name,
             model=self.model,
             architecture=kind_of(settings.network).architecture().name,
             num_parameters=sum(parameter.numel() for parameter in network.parameters()),
@@ -255,7 +256,7 @@ class SourceTraining:
             **machine_facts(device),
             num_ranks=images.num_ranks,
             torch_version=torch.__version__,
-            validated_on="held_out" if settings.held_out else "clean" if self.benchmark.has_clean else None,
+            validated_on="held_out" if settings.val_fraction else "clean" if self.benchmark.has_clean else None,
             wall_s=course.wall_s,
             time_to_first_batch_s=course.time_to_first_batch_s,
             num_resumed=course.num_resumed,

@@ -81,7 +81,7 @@ def require_shards(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Loc
     missing = find_without_shards(benchmark, cells, locations)
     if not missing:
         return
-    names = (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
+    names = (*(["images"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
     is_held_out = missing[0].corruption in benchmark.held_out
     every, part = (benchmark.held_out_cells, "held_out/") if is_held_out else (benchmark.cells, "")
     raise EvaluationError(

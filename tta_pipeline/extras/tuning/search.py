@@ -153,7 +153,7 @@ class Search:
             trials,
             criterion=self.settings.criterion,
             benchmark=benchmark.file,
-            shift_set=benchmark.shift_set.name,
+            dataset=benchmark.dataset.name,
             experiment=self.experiment_name,
             model=results.spec.model,
             method=results.spec.method,

@@ -186,7 +186,7 @@ class ShotImHyperparameters(GradientHyperparameters):
 class UnientHyperparameters(ChosenHyperparameters, GradientHyperparameters):
     """Hyperparameters of UniEnt and OSTTA."""
 
-    samples: Literal["all", "surer", "reliable"] = "all"
+    adapt_on: Literal["all", "surer_than_source", "reliable"] = "all"
     """Known samples whose entropy is minimised: all; those that the model gives at least the source model's probability
     of the source model's label; or ETA's choice, with ETA's weights."""
     split: Literal["none", "hard", "soft"] = "hard"
@@ -528,8 +528,10 @@ METHODS: Mapping[str, MethodEntry] = {
         adapts="weight and bias of norm layers",
         layers="norm layers",
         presets={
-            "imagenet": UnientHyperparameters(lr=1e-3, samples="surer", split="none"),
-            "cifar": UnientHyperparameters(lr=1e-3, optimizer="adam", samples="surer", split="none", d_margin=0.4),
+            "imagenet": UnientHyperparameters(lr=1e-3, adapt_on="surer_than_source", split="none"),
+            "cifar": UnientHyperparameters(
+                lr=1e-3, optimizer="adam", adapt_on="surer_than_source", split="none", d_margin=0.4
+            ),
         },
         published={},  # its programs try several weights
         paper=Paper(

@@ -9,7 +9,8 @@ Gao et al. 2024, "Unified entropy optimization for open-set test-time adaptation
   largest cosine, scaled to [0, 1] over the batch. A mixture of two Gaussians is fitted to it. `split` hard takes each
   image for the nearer component's; soft (UniEnt+) weights each entropy by the probability of the component; none takes
   every image for known.
-- `samples` surer (OSTTA, section 3.2): of the known images, only those enter that the model gives at least the source
+- `adapt_on` surer_than_source (OSTTA, section 3.2): of the known images, only those enter that the model gives at
+least the source
   model's probability of the source model's label. reliable (UniEnt on EATA, without the Fisher penalty): only ETA's
   choice of them, each with the weight exp(E0 - H); with the soft split, H is the weighted entropy.
 
@@ -72,7 +73,7 @@ class Unient(GradientMethod):
         is_soft = self._settings.split == "soft"
         own = entropies * known if is_soft else entropies
         chosen = self._chosen(logits.detach(), own.detach(), torch.ones_like(known) if is_soft else known)
-        weights = torch.exp(self._e0 - own.detach()) if self._settings.samples == "reliable" else 1.0
+        weights = torch.exp(self._e0 - own.detach()) if self._settings.adapt_on == "reliable" else 1.0
         pull = _mean(own * weights, chosen)
         push = (entropies * (1 - known)).mean() if is_soft else _mean(entropies, 1 - known)
         spread = self._settings.marginal_weight * marginal_entropy(logits)
@@ -80,8 +81,8 @@ class Unient(GradientMethod):
 
     def _chosen(self, logits: torch.Tensor, entropies: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
         """Return 1 for each of *candidates*, (B,) of 1 and 0, whose entropy is minimised, 0 for the others, (B,)."""
-        match self._settings.samples:
-            case "surer":
+        match self._settings.adapt_on:
+            case "surer_than_source":
                 surest, labels = self._source_logits.softmax(1).max(1)
                 return candidates * (logits.softmax(1).gather(1, labels[:, None]).squeeze(1) >= surest)
             case "reliable":

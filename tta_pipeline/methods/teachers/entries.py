@@ -69,7 +69,7 @@ class PettaHyperparameters(RottaHyperparameters):
 class CertaintyHyperparameters(ViewHyperparameters):
     """Hyperparameters of ROID and CMF."""
 
-    own_ways: ClassVar[frozenset[str]] = frozenset({"draws", "prior_correction"})
+    own_ways: ClassVar[frozenset[str]] = frozenset({"augment_per", "prior_correction"})
 
     momentum_probs: float = Field(default=0.9, ge=0, le=1)
     """Momentum of the moving average of the batches' mean probabilities."""

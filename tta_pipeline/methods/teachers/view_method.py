@@ -1,7 +1,7 @@
 """Base class of the methods that learn from random views of a batch.
 
-The hyperparameter `draws` says what shares random numbers: by default each image has its own; with "batch", all images
-of a view have the same, as in the authors' code (`batch_views`).
+The hyperparameter `augment_per` says what shares random numbers: by default each image has its own; with "batch", all
+images of a view have the same, as in the authors' code (`batch_views`).
 """
 
 from collections.abc import Callable, Mapping
@@ -23,11 +23,11 @@ class ViewMethod(GradientMethod):
         "image": cotta_view,
         "batch": cotta_batch_view,
     }
-    """The view of the method for each value of `draws`: maps images, float (B, 3, H, W) in [0, 1], to as many."""
+    """The view of the method for each value of `augment_per`: maps images, float (B, 3, H, W) in [0, 1], to as many."""
 
     def __init__(self, model: nn.Module, hyperparameters: ViewHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
-        self._draws = hyperparameters.draws
+        self._draws = hyperparameters.augment_per
         if self._draws == "batch":
             self.generator = torch.Generator().manual_seed(self.seed)  # The host needs to know what was drawn.
 

@@ -33,7 +33,7 @@ def find_leading(table: Table, found: Sequence[Intervals]) -> frozenset[int]:
         table: The leaderboard, of one benchmark or of several.
         found: For each row, the comparisons within its benchmark.
     """
-    alike = [name for name in ("benchmark", "shift_set", "subset", "num_cells") if name in table.columns]
+    alike = [name for name in ("benchmark", "dataset", "subset", "num_cells") if name in table.columns]
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, key in enumerate(zip(*(table.column(name) for name in alike), strict=True)):
         if table.column("mean_error")[number] is not None:

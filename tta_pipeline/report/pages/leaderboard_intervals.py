@@ -34,27 +34,27 @@ def compute_missing(
     *,
     compares: bool,
 ) -> Mapping[tuple[str, str], Intervals]:
-    """Return the intervals of each benchmark and shift set in *missing* that *loaded* has, and keep them.
+    """Return the intervals of each benchmark and dataset in *missing* that *loaded* has, and keep them.
 
     Args:
         connection: The database.
         locations: Locations of the predictions.
         loaded: Benchmarks whose predictions may be read; of a faulty file, nothing is kept.
-        missing: Names of benchmark files and shift sets.
+        missing: Names of benchmark files and datasets.
         reporter: Reporter of the cells that are read.
         compares: Whether to compare all pairs of experiments.
     """
-    known = {(each.file, each.shift_set.name): each for each in loaded.benchmarks.values()}
+    known = {(each.file, each.dataset.name): each for each in loaded.benchmarks.values()}
     faulty = {fault.path.stem for fault in loaded.faults}
     found = {}
-    for benchmark, shift_set in missing:
-        if (benchmark, shift_set) not in known:
+    for benchmark, dataset in missing:
+        if (benchmark, dataset) not in known:
             continue
-        gathered = collect_results(known[benchmark, shift_set], locations, reporter)
+        gathered = collect_results(known[benchmark, dataset], locations, reporter)
         pairs = compare_pairs(gathered.judged_cells()) if compares else None
-        found[benchmark, shift_set] = to_intervals(gathered, pairs)
-        if benchmark not in faulty and gathered.covers(counted_rows(connection, benchmark, shift_set)):
-            Keep.of(connection, locations, benchmark, shift_set).write(found[benchmark, shift_set])
+        found[benchmark, dataset] = to_intervals(gathered, pairs)
+        if benchmark not in faulty and gathered.covers(counted_rows(connection, benchmark, dataset)):
+            Keep.of(connection, locations, benchmark, dataset).write(found[benchmark, dataset])
     return found
 
 
@@ -83,7 +83,7 @@ def kept_errors(
         for name, by_unit in gathered.judged_cells().items():
             estimate = estimate_error(each for unit, each in by_unit.items() if unit.rpartition("\n")[2] in keys)
             if estimate:
-                where = (benchmark.file, benchmark.shift_set.name, name, gathered.subsets[name])
+                where = (benchmark.file, benchmark.dataset.name, name, gathered.subsets[name])
                 found.append(KeptError(*where, estimate.mean, estimate.standard_error))
     return found
 

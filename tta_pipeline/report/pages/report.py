@@ -86,18 +86,18 @@ class ReportSection:
     title: str
     text: str
     sql: str
-    """Query whose parameters are the names of the benchmark and, unless `is_across_sets`, of the shift set."""
+    """Query whose parameters are the names of the benchmark and, unless `is_across_sets`, of the dataset."""
     has_table: bool = True
     """Whether the page shows the table; the CSV file is always written."""
     draw: Callable[["Findings", Table], Figure | None] | None = None
     is_origin: bool = False
     """Whether the section says where the numbers come from; these are the last."""
     is_across_sets: bool = False
-    """Whether the section is shown only for a benchmark with several shift sets."""
+    """Whether the section is shown only for a benchmark with several datasets."""
 
     def sql_of(self, benchmark: Benchmark) -> str:
         """Return the query for *benchmark* with its parameters filled in, so that a reader can repeat it."""
-        return fill_parameters(self.sql, benchmark.file, benchmark.shift_set.name)
+        return fill_parameters(self.sql, benchmark.file, benchmark.dataset.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,7 +146,7 @@ class Findings:
 
     def in_mean(self, experiment: str) -> Mapping[Cell, float]:
         """Return the errors of *experiment* that count in its mean, without shifts held out for tuning."""
-        counting = self.benchmark.shift_set.in_mean
+        counting = self.benchmark.dataset.in_mean
         return {cell: error for cell, error in self.errors[experiment].items() if cell.corruption in counting}
 
     @property
@@ -175,19 +175,19 @@ SECTIONS = (
         draw=lambda found, _: heat_maps(found.errors, found.corruptions, found.severities, found.means),
     ),
     ReportSection(
-        name="shift_sets",
-        title="Accuracy on each shift set against accuracy on clean images",
+        name="datasets",
+        title="Accuracy on each dataset against accuracy on clean images",
         text="Means over the shifts that count in the mean of each set; compare only rows of equally many cells. On "
         "the solid line, a shift costs no accuracy. The dashed line is fitted, on a logit scale, to the unadapted "
         "models, if there are at least three: a method above it has effective robustness (Taori et al. 2020, section "
         "2). Clean images may have more classes than a set.",
-        sql=queries.SHIFT_SETS,
+        sql=queries.DATASETS,
         draw=lambda _, table: accuracy_against_clean(table),
         is_across_sets=True,
     ),
     ReportSection(
         name="groups",
-        title="Means over groups of shift sets",
+        title="Means over groups of datasets",
         text="Each set of a group weighs the same, and so does each cell of a set; held-out shifts are left out. The "
         "95 % interval is about other images of the same sets. Published means stand beside those of the same sets, "
         "weights and method.",
@@ -279,7 +279,7 @@ SECTIONS = (
         name="tuning",
         title="Choice of hyperparameters",
         text="The newest choice for each tuned experiment, and the trials it was chosen from. Errors are means over "
-        "the held-out shifts of the shift set, which are reported nowhere else.",
+        "the held-out shifts of the dataset, which are reported nowhere else.",
         sql=queries.TUNING_TRIALS,
     ),
     ReportSection(
@@ -351,7 +351,7 @@ def write_report(
     """
     with open_metrics(locations.metrics) as connection:
         found = _read_findings(connection, benchmark)
-        names = (benchmark.file, benchmark.shift_set.name)
+        names = (benchmark.file, benchmark.dataset.name)
         keep, counted = Keep.of(connection, locations, *names), counted_rows(connection, *names)
     if not found.errors:
         raise ReportError(
@@ -383,7 +383,7 @@ def write_report(
             maps=_maps(found, gathered), scale=[error_colours(each / 10)[0] for each in range(11)], samples=samples,
             tile=TILE, severities=found.severities, has_several=len(found.tables["leaderboard"].rows) > 1,
             set_aside=set_aside, best=found.best, has_pairs=bool(compared), first=next(iter(found.errors)),
-            has_severities=bool(benchmark.shift_set.severities),
+            has_severities=bool(benchmark.dataset.severities),
         )  # fmt: skip
         (beside / "index.html").write_text(page, encoding="utf-8")
     return Report(
@@ -429,7 +429,7 @@ def _map_cell(cell: Cell, errors: Mapping[Cell, float], pages: Collection[str]) 
 
 
 def _read_findings(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) -> Findings:
-    names = [benchmark.file, benchmark.shift_set.name]
+    names = [benchmark.file, benchmark.dataset.name]
     tables = {
         section.name: query(connection, section.sql, names[: section.sql.count("?")]) for section in sections(benchmark)
     }
@@ -555,7 +555,7 @@ def _write_samples(found: Findings, locations: Locations, folder: Path) -> First
                     problems.append(f"None can be shown. {error}")
     if rows:
         save_sprite([[each.image for each in samples] for _, samples in rows], folder / "figures" / "samples.webp")
-    sql = fill_parameters(queries.SAMPLES, found.benchmark.file, found.benchmark.shift_set.name, best, severity)
+    sql = fill_parameters(queries.SAMPLES, found.benchmark.file, found.benchmark.dataset.name, best, severity)
     return FirstSamples(
         experiment=best, severity=severity, sql=sql, rows=rows, why_none="" if rows else problems[0]
     )  # fmt: skip

@@ -27,7 +27,7 @@ class Comparison:
     """Comparison of experiments A and B on the same samples: of one cell, or pooled over several."""
 
     benchmark: str
-    shift_set: str
+    dataset: str
     generated: bool
     experiment_a: str
     experiment_b: str
@@ -319,7 +319,7 @@ def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None 
     only_a, only_b = (sum(counts) for counts in zip(*(pair.num_only_wrong for pair in pairs), strict=True))
     return Comparison(
         benchmark=first.cell.benchmark,
-        shift_set=first.labels.shift_set,
+        dataset=first.labels.dataset,
         generated=any(pair.a.cell.generated for pair in pairs),
         experiment_a=first.labels.experiment,
         experiment_b=pairs[0].b.labels.experiment,

@@ -51,7 +51,7 @@ INSERT INTO mce_baselines VALUES
 -- Published means over groups of sets, as accuracies in percent. Left out: methods that are not here (DPE), and SAR and DeYO, which
 -- TTABC measures with the prediction after the update. The corruptions are those of severity 5: zero_shot's accuracy says so.
 INSERT INTO published_means
-SELECT shift_group, shift_sets, num_cells, severity, 'open_clip ViT-B-16-quickgelu openai', method, round(1 - accuracy / 100, 4), 'TTABC (arXiv:2606.14299), ViT-B/16'
+SELECT shift_group, datasets, num_cells, severity, 'open_clip ViT-B-16-quickgelu openai', method, round(1 - accuracy / 100, 4), 'TTABC (arXiv:2606.14299), ViT-B/16'
 FROM (VALUES
     ('zero_shot', 57.20, 63.76, 21.46),
     ('tpt', 59.91, NULL, 25.55),
@@ -67,4 +67,4 @@ JOIN (VALUES
     ('natural', 'imagenet_a, imagenet_r, imagenet_sketch, imagenet_v2', 4, 0),
     ('fine_grained', 'caltech101, dtd, eurosat, fgvc_aircraft, flowers102, food101, oxford_pets, stanford_cars, sun397, ucf101', 10, 0),
     ('corruption', 'imagenet_c', 15, 5)
-) AS groups (shift_group, shift_sets, num_cells, severity) USING (shift_group);
+) AS groups (shift_group, datasets, num_cells, severity) USING (shift_group);

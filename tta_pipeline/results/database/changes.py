@@ -31,7 +31,7 @@ _CHECKED = {
     "set_aside": "file, size_bytes",
     "training_runs": "file, counts, weights_sha256",
     "tunings": "file, counts, chosen, error",
-    "shard_sets": "benchmark, shift_set, corruption, severity, manifest_sha256",
+    "shard_sets": "benchmark, dataset, corruption, severity, manifest_sha256",
 }
 """Tables whose rows are compared with what was inserted, and the columns that are."""
 _IS_PLAN = f"file LIKE '%/{PLANS}/%'"

@@ -18,7 +18,7 @@ UNDER_LOAD = 0.2
 """Share of the cores that others keep busy from which a timing is marked; a quiet machine has less than a tenth."""
 _LABELS = tuple(field.name for field in columns_of(CellLabels))
 _KEY = ("file", "corruption", "severity")
-_IDENTITY = ("benchmark", "shift_set", "experiment", "source")
+_IDENTITY = ("benchmark", "dataset", "experiment", "source")
 _TYPES = {"severity": pa.int32(), "shift_position": pa.int32(), "counts_in_mean": pa.bool_()}
 _IS_RELEASED = " AND ".join(f"r.{name} IS NOT DISTINCT FROM e.{name}" for name in _IDENTITY)
 _ONE = ("file", "corruption", "severity", "experiment")
@@ -114,7 +114,7 @@ _MARK_NEWEST = """
 UPDATE {table} SET counts = marked.counts FROM (
     SELECT t.rowid AS row,
         void IS NULL AND r.source IS NULL AND row_number() OVER (
-            PARTITION BY benchmark, shift_set, {column}
+            PARTITION BY benchmark, dataset, {column}
             ORDER BY void IS NOT NULL, r.source IS NOT NULL, finished_at DESC, sha256 DESC
         ) = 1 AS counts
     FROM {table} AS t JOIN results AS r USING (file)

@@ -196,7 +196,7 @@ def _count(
                 concerned[file] = plan
         except (RecordError, OSError) as error:
             refused[file] = str(error)
-    columns = "benchmark, shift_set, experiment, source"
+    columns = "benchmark, dataset, experiment, source"
     stored = connection.execute(
         f"SELECT {columns} FROM plans WHERE list_contains($1, file)",  # noqa: S608 - ours
         [[*concerned, *other_plans]],
@@ -212,7 +212,7 @@ def _count(
         connection.execute(
             "INSERT INTO plans VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
-                file, listing.plans[file], plan.benchmark.partition("/")[0], plan.labels.shift_set, name, source,
+                file, listing.plans[file], plan.benchmark.partition("/")[0], plan.labels.dataset, name, source,
                 plan.file_sha256, plan.num_cells, plan.num_averaged_cells, plan.num_averaged_shifts,
                 json.dumps(dict(plan.own_files)),
             ],

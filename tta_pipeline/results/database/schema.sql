@@ -44,7 +44,7 @@ CREATE TABLE plans (
     file VARCHAR NOT NULL PRIMARY KEY,
     sha256 VARCHAR NOT NULL,
     benchmark VARCHAR NOT NULL,
-    shift_set VARCHAR NOT NULL,
+    dataset VARCHAR NOT NULL,
     experiment VARCHAR NOT NULL,
     source VARCHAR,
     file_sha256 VARCHAR NOT NULL,
@@ -57,7 +57,7 @@ COMMENT ON TABLE plans IS 'One row for each experiment: what the last run found 
 COMMENT ON COLUMN plans.file IS 'Path relative to the data root';
 COMMENT ON COLUMN plans.sha256 IS 'sha256 of the plan';
 COMMENT ON COLUMN plans.benchmark IS 'Name of the benchmark and of its file';
-COMMENT ON COLUMN plans.shift_set IS 'Name of the dataset';
+COMMENT ON COLUMN plans.dataset IS 'Name of the dataset';
 COMMENT ON COLUMN plans.experiment IS 'Name of the experiment';
 COMMENT ON COLUMN plans.source IS 'Name under which results of others were added; NULL for one''s own';
 COMMENT ON COLUMN plans.file_sha256 IS 'sha256 of the benchmark file when the plan was made';
@@ -89,7 +89,7 @@ COMMENT ON COLUMN mce_baselines.source IS 'Publication of the error';
 
 CREATE TABLE published_means (
     shift_group VARCHAR NOT NULL,
-    shift_sets VARCHAR NOT NULL,
+    datasets VARCHAR NOT NULL,
     num_cells INTEGER NOT NULL CHECK (num_cells > 0),
     severity INTEGER NOT NULL CHECK (severity >= 0),
     weights VARCHAR NOT NULL,
@@ -98,9 +98,9 @@ CREATE TABLE published_means (
     source VARCHAR NOT NULL,
     PRIMARY KEY (shift_group, weights, method, source)
 );
-COMMENT ON TABLE published_means IS 'Published mean errors over groups of shift sets; constants, not measured here';
+COMMENT ON TABLE published_means IS 'Published mean errors over groups of datasets; constants, not measured here';
 COMMENT ON COLUMN published_means.shift_group IS 'Group of the sets';
-COMMENT ON COLUMN published_means.shift_sets IS 'Names of the sets in alphabetical order, with commas between them';
+COMMENT ON COLUMN published_means.datasets IS 'Names of the sets in alphabetical order, with commas between them';
 COMMENT ON COLUMN published_means.num_cells IS 'Number of cells of all these sets';
 COMMENT ON COLUMN published_means.severity IS 'Severity of the cells; 0 for sets without severities';
 COMMENT ON COLUMN published_means.weights IS 'Weights of the model, as in evaluations';
@@ -111,7 +111,7 @@ COMMENT ON COLUMN published_means.source IS 'Publication of the error';
 CREATE TABLE shard_sets (
     run_id VARCHAR NOT NULL,
     benchmark VARCHAR NOT NULL,
-    shift_set VARCHAR NOT NULL,
+    dataset VARCHAR NOT NULL,
     corruption VARCHAR NOT NULL,
     severity INTEGER NOT NULL CHECK (severity >= 0),
     source_kind VARCHAR NOT NULL,
@@ -133,12 +133,12 @@ CREATE TABLE shard_sets (
     read_back_wall_s DOUBLE NOT NULL CHECK (read_back_wall_s >= 0 AND isfinite(read_back_wall_s)),
     started_at TIMESTAMPTZ NOT NULL,
     versions JSON NOT NULL,
-    PRIMARY KEY (benchmark, shift_set, corruption, severity)
+    PRIMARY KEY (benchmark, dataset, corruption, severity)
 );
 COMMENT ON TABLE shard_sets IS 'One row for each shard set: the content of one cell and the cost of making it';
 COMMENT ON COLUMN shard_sets.run_id IS 'Dagster run that built the shard set';
 COMMENT ON COLUMN shard_sets.benchmark IS 'Name of the benchmark and of its file';
-COMMENT ON COLUMN shard_sets.shift_set IS 'Name of the shift set';
+COMMENT ON COLUMN shard_sets.dataset IS 'Name of the dataset';
 COMMENT ON COLUMN shard_sets.corruption IS 'Name of the corruption, clean, or train';
 COMMENT ON COLUMN shard_sets.severity IS 'Severity, from 1; 0 for clean images, training images and sets without severities';
 COMMENT ON COLUMN shard_sets.source_kind IS 'Kind of the benchmark''s source of images';
@@ -213,7 +213,7 @@ CREATE TABLE loader_benchmarks (
     file VARCHAR NOT NULL,
     run_id VARCHAR NOT NULL,
     benchmark VARCHAR NOT NULL,
-    shift_set VARCHAR NOT NULL,
+    dataset VARCHAR NOT NULL,
     corruption VARCHAR NOT NULL,
     severity INTEGER NOT NULL CHECK (severity >= 0),
     manifest_sha256 VARCHAR NOT NULL,
@@ -246,7 +246,7 @@ COMMENT ON TABLE loader_benchmarks IS 'One row for each loader measured on a cel
 COMMENT ON COLUMN loader_benchmarks.run_id IS 'Dagster run that measured the loader';
 COMMENT ON COLUMN loader_benchmarks.file IS 'File of the result, relative to the data root';
 COMMENT ON COLUMN loader_benchmarks.benchmark IS 'Name of the benchmark and of its file';
-COMMENT ON COLUMN loader_benchmarks.shift_set IS 'Name of the shift set';
+COMMENT ON COLUMN loader_benchmarks.dataset IS 'Name of the dataset';
 COMMENT ON COLUMN loader_benchmarks.corruption IS 'Name of the corruption, or clean';
 COMMENT ON COLUMN loader_benchmarks.severity IS 'Severity, from 1; 0 for clean images and sets without severities';
 COMMENT ON COLUMN loader_benchmarks.manifest_sha256 IS 'sha256 of the manifest of the shard set that was read';

@@ -4,7 +4,7 @@
 CREATE VIEW cell_errors AS
 WITH seeds AS (
     SELECT
-        benchmark, shift_set, experiment, subset, corruption, severity, seed,
+        benchmark, dataset, experiment, subset, corruption, severity, seed,
         min(shift_position) AS shift_position,
         avg(error) AS error, avg(ece) AS ece, sum(num_samples) AS num_samples, sum(wall_s) AS wall_s,
         bool_or(generated) AS generated
@@ -13,7 +13,7 @@ WITH seeds AS (
     GROUP BY ALL
 )
 SELECT
-    benchmark, shift_set, experiment, subset, corruption, severity,
+    benchmark, dataset, experiment, subset, corruption, severity,
     min(shift_position) AS shift_position,
     count(*) AS num_runs,
     avg(error) AS error,
@@ -33,7 +33,7 @@ COMMENT ON COLUMN cell_errors.images_per_s IS 'Samples / seconds, over all seeds
 CREATE VIEW corruption_errors AS
 WITH seeds AS (
     SELECT
-        benchmark, shift_set, experiment, subset, corruption, seed,
+        benchmark, dataset, experiment, subset, corruption, seed,
         min(shift_position) AS shift_position,
         count(*) AS num_cells,
         avg(error) AS error,
@@ -47,16 +47,16 @@ WITH seeds AS (
     GROUP BY ALL
 ),
 whole_seeds AS (
-    FROM seeds QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, shift_set, experiment, subset, corruption)
+    FROM seeds QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, dataset, experiment, subset, corruption)
 ),
 by_severity AS (
-    SELECT benchmark, shift_set, experiment, subset, corruption, list(error ORDER BY severity) AS errors_by_severity
+    SELECT benchmark, dataset, experiment, subset, corruption, list(error ORDER BY severity) AS errors_by_severity
     FROM cell_errors
     WHERE corruption <> 'clean'
     GROUP BY ALL
 )
 SELECT
-    benchmark, shift_set, experiment, subset, corruption,
+    benchmark, dataset, experiment, subset, corruption,
     min(shift_position) AS shift_position,
     any_value(num_cells) AS num_cells,
     count(*) AS num_runs,
@@ -68,8 +68,8 @@ SELECT
     any_value(errors_by_severity) AS errors_by_severity,
     bool_or(generated) AS generated,
     bool_or(untrained) AS untrained
-FROM whole_seeds JOIN by_severity USING (benchmark, shift_set, experiment, subset, corruption)
-GROUP BY benchmark, shift_set, experiment, subset, corruption;
+FROM whole_seeds JOIN by_severity USING (benchmark, dataset, experiment, subset, corruption)
+GROUP BY benchmark, dataset, experiment, subset, corruption;
 COMMENT ON VIEW corruption_errors IS 'Mean error of each experiment under each corruption, over the severities evaluated';
 COMMENT ON COLUMN corruption_errors.num_cells IS 'Number of severities evaluated';
 COMMENT ON COLUMN corruption_errors.num_runs IS 'Number of seeds that have all these severities';
@@ -84,7 +84,7 @@ COMMENT ON COLUMN corruption_errors.errors_by_severity IS 'Top-1 errors in ascen
 -- Macros have no WITH: DuckDB 1.4.0 and 1.4.1 would not find its names.
 CREATE MACRO mce_against(name) AS TABLE
 SELECT
-    benchmark, shift_set, experiment, subset,
+    benchmark, dataset, experiment, subset,
     name AS normaliser,
     count(mce) AS num_runs,
     avg(mce) AS mce,
@@ -93,7 +93,7 @@ SELECT
     bool_or(generated) AS generated
 FROM ( -- a row for each seed
     SELECT
-        benchmark, shift_set, experiment, subset, seed,
+        benchmark, dataset, experiment, subset, seed,
         bool_or(generated) AS generated,
         CASE WHEN count(ratio) = any_value(num_in_mean) THEN 100 * avg(ratio) END AS mce,
         CASE WHEN count(relative_ratio) = any_value(num_in_mean) THEN 100 * avg(relative_ratio) END AS relative_mce
@@ -111,7 +111,7 @@ FROM ( -- a row for each seed
                 any_value(normaliser_errors / nullif(num_cells, 0)) FILTER (corruption = 'clean') OVER seed_ AS clean_normaliser_error
             FROM ( -- a row for each shift
                 SELECT
-                    e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.corruption,
+                    e.benchmark, e.dataset, e.experiment, e.subset, e.seed, e.corruption,
                     count(n.error) AS num_cells,
                     count(n.error) = 5 AND bit_or(1 << n.severity) = 62 AS is_whole, -- severities 1 to 5, each once
                     sum(e.error) AS errors,
@@ -120,30 +120,30 @@ FROM ( -- a row for each seed
                     bool_or(e.generated) AS generated
                 FROM evaluations AS e
                 LEFT JOIN (
-                    SELECT NULL AS benchmark, 'imagenet_c' AS shift_set, NULL AS subset, corruption, severity, error
+                    SELECT NULL AS benchmark, 'imagenet_c' AS dataset, NULL AS subset, corruption, severity, error
                     FROM mce_baselines WHERE baseline = name
                     UNION ALL
-                    SELECT benchmark, shift_set, subset, corruption, severity, error
+                    SELECT benchmark, dataset, subset, corruption, severity, error
                     FROM cell_errors WHERE experiment = name
                 ) AS n ON
-                    n.shift_set = e.shift_set AND n.corruption = e.corruption AND n.severity = e.severity
+                    n.dataset = e.dataset AND n.corruption = e.corruption AND n.severity = e.severity
                     AND coalesce(n.benchmark, e.benchmark) = e.benchmark AND coalesce(n.subset, e.subset) = e.subset
                 WHERE e.counts
                 GROUP BY ALL
             )
-            WINDOW seed_ AS (PARTITION BY benchmark, shift_set, experiment, subset, seed)
+            WINDOW seed_ AS (PARTITION BY benchmark, dataset, experiment, subset, seed)
         )
     ) AS ratios
-    LEFT JOIN (SELECT benchmark, shift_set, max(num_in_mean) AS num_in_mean FROM plans GROUP BY ALL) AS sizes
-        USING (benchmark, shift_set)
+    LEFT JOIN (SELECT benchmark, dataset, max(num_in_mean) AS num_in_mean FROM plans GROUP BY ALL) AS sizes
+        USING (benchmark, dataset)
     GROUP BY ALL
 )
-GROUP BY benchmark, shift_set, experiment, subset;
+GROUP BY benchmark, dataset, experiment, subset;
 COMMENT ON MACRO TABLE mce_against IS 'Mean corruption error of each experiment, normalised by an experiment of its benchmark and subset, alexnet-full or alexnet-5k; NULL unless every shift of the set''s mean is evaluated at severities 1 to 5';
 
 CREATE VIEW mce AS
 FROM mce_against('alexnet-full') UNION ALL FROM mce_against('alexnet-5k');
-COMMENT ON VIEW mce IS 'Mean corruption error normalised by AlexNet (Hendrycks & Dietterich 2019, section 4.1); defined on ImageNet-C, so NULL for any other shift set';
+COMMENT ON VIEW mce IS 'Mean corruption error normalised by AlexNet (Hendrycks & Dietterich 2019, section 4.1); defined on ImageNet-C, so NULL for any other dataset';
 COMMENT ON COLUMN mce.normaliser IS 'alexnet-full for all 50,000 images of a cell, alexnet-5k for RobustBench''s list of 5,000';
 COMMENT ON COLUMN mce.num_runs IS 'Number of seeds that have all 75 cells';
 COMMENT ON COLUMN mce.mce IS 'In percent: 100 x mean over the 15 corruptions of sum of errors / sum of the normaliser''s errors; NULL unless all 75 cells are evaluated';
@@ -157,7 +157,7 @@ WITH cells AS (
 ),
 seeds AS ( -- a row for each seed: means over cells of shifts that count in the set's mean, sums over all cells
     SELECT
-        benchmark, shift_set, experiment, subset, model, method, protocol, seed,
+        benchmark, dataset, experiment, subset, model, method, protocol, seed,
         count(*) FILTER (is_averaged) AS num_cells,
         avg(error) FILTER (is_averaged) AS mean_error,
         avg(error) FILTER (is_averaged AND severity = 5) AS mean_error_at_5,
@@ -190,10 +190,10 @@ seeds AS ( -- a row for each seed: means over cells of shifts that count in the 
 ),
 whole_seeds AS (
     FROM seeds
-    QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, shift_set, experiment, subset, model, method, protocol)
+    QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, dataset, experiment, subset, model, method, protocol)
 )
 SELECT
-    benchmark, shift_set, experiment, subset, model, method, protocol,
+    benchmark, dataset, experiment, subset, model, method, protocol,
     any_value(num_cells) AS num_cells,
     coalesce(max(num_cells_asked), any_value(num_cells)) AS num_cells_asked,
     count(*) AS num_runs,
@@ -231,11 +231,11 @@ SELECT
 FROM whole_seeds
 LEFT JOIN (
     FROM mce WHERE normaliser = CASE WHEN regexp_matches(subset, 'robustbench|imagenet_test_image_ids', 'i') THEN 'alexnet-5k' ELSE 'alexnet-full' END
-) AS mce USING (benchmark, shift_set, experiment, subset)
-LEFT JOIN (SELECT benchmark, shift_set, experiment, num_cells_asked FROM plans) USING (benchmark, shift_set, experiment)
-GROUP BY benchmark, shift_set, experiment, subset, model, method, protocol
-ORDER BY benchmark, shift_set, subset, any_value(num_cells) < max(num_cells_asked), mean_error;
-COMMENT ON VIEW leaderboard IS 'One row for each experiment on each subset, best mean error first; means are over the shifts that count in the set''s mean, without shifts held out for tuning; compare only rows of equal benchmark, shift_set, subset and num_cells';
+) AS mce USING (benchmark, dataset, experiment, subset)
+LEFT JOIN (SELECT benchmark, dataset, experiment, num_cells_asked FROM plans) USING (benchmark, dataset, experiment)
+GROUP BY benchmark, dataset, experiment, subset, model, method, protocol
+ORDER BY benchmark, dataset, subset, any_value(num_cells) < max(num_cells_asked), mean_error;
+COMMENT ON VIEW leaderboard IS 'One row for each experiment on each subset, best mean error first; means are over the shifts that count in the set''s mean, without shifts held out for tuning; compare only rows of equal benchmark, dataset, subset and num_cells';
 COMMENT ON COLUMN leaderboard.num_cells IS 'Number of stream segments of the shifts that count in the set''s mean; a gradual stream visits most cells twice';
 COMMENT ON COLUMN leaderboard.num_cells_asked IS 'Number of these segments that the experiment asks for; while fewer have results, means are of these, and enter no mean over sets';
 COMMENT ON COLUMN leaderboard.under_load IS 'Whether other processes kept a fifth of the cores busy during all timings of each cell';
@@ -257,7 +257,7 @@ COMMENT ON COLUMN leaderboard.data_wait_share IS
     'Mean over seeds of data_wait_s / wall_s; a GPU may compute meanwhile: device_idle_s of the evaluations is its idle time';
 COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples';
 COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
-COMMENT ON COLUMN leaderboard.hyperparameters IS 'published: exactly the values that were published for this method, kind of network and data set; tuned (held-out): a preset with some values chosen by tuning on shifts that are not reported; preset: values published for another kind of network or data set; own: a method of one''s own; set by hand: anything else, in any cell; NULL where an evaluation does not know';
+COMMENT ON COLUMN leaderboard.hyperparameters IS 'published: exactly the values that were published for this method, kind of network and dataset; tuned (held-out): a preset with some values chosen by tuning on shifts that are not reported; preset: values published for another kind of network or dataset; own: a method of one''s own; set by hand: anything else, in any cell; NULL where an evaluation does not know';
 COMMENT ON COLUMN leaderboard.without_file IS 'Whether no benchmark file decides now which results count: the file is missing, cannot be read, or never existed; the results are as they were evaluated';
 COMMENT ON COLUMN leaderboard.untrained IS 'Whether the model has random weights; if so, its errors compare with nothing';
 COMMENT ON COLUMN leaderboard.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
@@ -265,7 +265,7 @@ COMMENT ON COLUMN leaderboard.num_diverged IS 'Number of evaluations with a brok
 CREATE VIEW group_means AS
 WITH seeds AS (
     SELECT
-        benchmark, shift_group, shift_set, experiment, subset, model, method, weights, protocol, corruption, severity, seed,
+        benchmark, shift_group, dataset, experiment, subset, model, method, weights, protocol, corruption, severity, seed,
         avg(error) AS error,
         max(num_samples) AS num_images,
         sum(num_samples) AS num_samples,
@@ -278,11 +278,11 @@ WITH seeds AS (
     GROUP BY ALL
 ),
 whole AS ( -- a set of which cells are missing enters no mean
-    SELECT benchmark, shift_set, experiment, subset, protocol FROM leaderboard WHERE num_cells = num_cells_asked
+    SELECT benchmark, dataset, experiment, subset, protocol FROM leaderboard WHERE num_cells = num_cells_asked
 ),
 cells AS (
     SELECT
-        benchmark, shift_group, shift_set, experiment, subset, model, method, weights, protocol, corruption, severity,
+        benchmark, shift_group, dataset, experiment, subset, model, method, weights, protocol, corruption, severity,
         avg(error) AS error,
         max(num_images) AS num_images,
         count(*) AS num_runs,
@@ -291,12 +291,12 @@ cells AS (
         sum(num_forwards) AS num_forwards,
         sum(num_backwards) AS num_backwards,
         bool_or(generated) AS generated
-    FROM seeds SEMI JOIN whole USING (benchmark, shift_set, experiment, subset, protocol)
+    FROM seeds SEMI JOIN whole USING (benchmark, dataset, experiment, subset, protocol)
     GROUP BY ALL
 ),
 sets AS (
     SELECT
-        benchmark, shift_group, shift_set, experiment, subset, model, method, weights, protocol,
+        benchmark, shift_group, dataset, experiment, subset, model, method, weights, protocol,
         count(*) AS num_cells,
         min(severity) AS least_severity,
         max(severity) AS most_severity,
@@ -315,7 +315,7 @@ sets AS (
 groups AS (
     SELECT
         benchmark, shift_group, experiment, subset, model, method, weights, protocol,
-        string_agg(shift_set, ', ' ORDER BY shift_set) AS shift_sets,
+        string_agg(dataset, ', ' ORDER BY dataset) AS datasets,
         count(*) AS num_sets,
         sum(num_cells) AS num_cells,
         min(least_severity) AS least_severity,
@@ -331,7 +331,7 @@ groups AS (
     GROUP BY ALL
 )
 SELECT
-    benchmark, g.shift_group, experiment, subset, model, g.method, protocol, g.shift_sets, num_sets, g.num_cells,
+    benchmark, g.shift_group, experiment, subset, model, g.method, protocol, g.datasets, num_sets, g.num_cells,
     num_runs, mean_error,
     greatest(0, mean_error - half_width) AS error_low,
     least(1, mean_error + half_width) AS error_high,
@@ -341,11 +341,11 @@ SELECT
     g.generated
 FROM groups AS g
 LEFT JOIN published_means AS p ON
-    p.shift_group = g.shift_group AND p.shift_sets = g.shift_sets AND p.num_cells = g.num_cells
+    p.shift_group = g.shift_group AND p.datasets = g.datasets AND p.num_cells = g.num_cells
     AND p.weights = g.weights AND p.method = g.method AND p.severity = least_severity AND p.severity = most_severity
     AND subset = 'all' AND protocol = 'reset_each_shift' AND NOT g.generated;
-COMMENT ON VIEW group_means IS 'Mean error of each experiment over the shift sets of a group, each set weighing the same, beside the published mean of the same sets, weights and method; compare only rows of equal subset, shift_sets and num_cells';
-COMMENT ON COLUMN group_means.shift_sets IS 'Names of the sets in alphabetical order, with commas between them';
+COMMENT ON VIEW group_means IS 'Mean error of each experiment over the datasets of a group, each set weighing the same, beside the published mean of the same sets, weights and method; compare only rows of equal subset, datasets and num_cells';
+COMMENT ON COLUMN group_means.datasets IS 'Names of the sets in alphabetical order, with commas between them';
 COMMENT ON COLUMN group_means.num_sets IS 'Number of sets of the group that are evaluated';
 COMMENT ON COLUMN group_means.num_cells IS 'Number of cells of these sets that count in the mean of their set';
 COMMENT ON COLUMN group_means.num_runs IS 'Smallest number of seeds of a cell';
@@ -360,18 +360,18 @@ COMMENT ON COLUMN group_means.published_in IS 'Publication of published_error';
 
 CREATE VIEW forgetting AS
 WITH unadapted AS (
-    SELECT benchmark, shift_set, subset, weights_sha256, avg(error) AS unadapted_error
+    SELECT benchmark, dataset, subset, weights_sha256, avg(error) AS unadapted_error
     FROM evaluations
     WHERE counts AND method = 'source' AND corruption = 'clean'
     GROUP BY ALL
 ),
 segments AS (
-    SELECT benchmark, shift_set, experiment, subset, method, stream, position, weights_sha256, error, generated
+    SELECT benchmark, dataset, experiment, subset, method, stream, position, weights_sha256, error, generated
     FROM evaluations
     WHERE counts AND corruption = 'clean' AND position > 0 -- a stream that returned to clean images
 )
 SELECT
-    benchmark, shift_set, experiment, subset, method, stream, position,
+    benchmark, dataset, experiment, subset, method, stream, position,
     count(*) AS num_runs,
     avg(error) AS clean_error,
     stddev_samp(error) AS sd_clean_error,
@@ -379,9 +379,9 @@ SELECT
     avg(error) - any_value(unadapted_error) AS forgetting,
     bool_or(generated) AS generated
 FROM segments
-LEFT JOIN unadapted USING (benchmark, shift_set, subset, weights_sha256)
-GROUP BY benchmark, shift_set, experiment, subset, method, stream, position
-ORDER BY benchmark, shift_set, subset, experiment, stream, position;
+LEFT JOIN unadapted USING (benchmark, dataset, subset, weights_sha256)
+GROUP BY benchmark, dataset, experiment, subset, method, stream, position
+ORDER BY benchmark, dataset, subset, experiment, stream, position;
 COMMENT ON VIEW forgetting IS 'Error on clean images when a continual stream returns to them (clean: at_end or after_each), compared with the same weights unadapted';
 COMMENT ON COLUMN forgetting.num_runs IS 'Number of seeds';
 COMMENT ON COLUMN forgetting.clean_error IS 'Mean over seeds of the top-1 error on clean images at this position of the stream';
@@ -391,7 +391,7 @@ COMMENT ON COLUMN forgetting.forgetting IS 'clean_error - unadapted_error; above
 
 CREATE VIEW calibration_bins AS
 SELECT
-    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, generated,
+    benchmark, dataset, experiment, subset, seed, stream, position, corruption, severity, generated,
     unnest(range(1, len(bin_counts) + 1)) AS bin,
     unnest(bin_counts) AS num_samples,
     unnest(bin_confidence_sums) AS confidence_sum,
@@ -406,7 +406,7 @@ COMMENT ON COLUMN calibration_bins.num_correct IS 'Correct predictions in the bi
 
 CREATE VIEW class_errors AS
 SELECT
-    e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity,
+    e.benchmark, e.dataset, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity,
     unnest(range(len(c.num_samples))) AS label,
     unnest(c.num_samples) AS num_samples,
     unnest(c.num_correct) AS num_correct
@@ -420,7 +420,7 @@ COMMENT ON COLUMN class_errors.num_correct IS 'Correct predictions for these sam
 
 CREATE VIEW evaluation_batches AS
 SELECT
-    e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity, e.file,
+    e.benchmark, e.dataset, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity, e.file,
     unnest(range(len(b.num_samples))) AS batch,
     unnest(b.num_samples) AS num_samples,
     unnest(b.data_wait_s) AS data_wait_s,
@@ -454,7 +454,7 @@ COMMENT ON COLUMN evaluation_batches.source_agreement IS 'Share of the predictio
 CREATE VIEW estimated_errors AS
 WITH clean AS (
     SELECT
-        benchmark, shift_set, subset, weights_sha256,
+        benchmark, dataset, subset, weights_sha256,
         avg(error) AS clean_error, avg(mean_confidence) AS clean_confidence
     FROM evaluations
     WHERE counts AND method = 'source' AND corruption = 'clean' AND mean_confidence IS NOT NULL
@@ -477,16 +477,16 @@ estimates AS (
         1.96 * sqrt(variance) / num_samples AS half_width
     FROM evaluations AS e
     JOIN chance USING (file, corruption, severity)
-    LEFT JOIN clean USING (benchmark, shift_set, subset, weights_sha256)
+    LEFT JOIN clean USING (benchmark, dataset, subset, weights_sha256)
     WHERE counts AND mean_confidence IS NOT NULL
 )
 SELECT
-    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, shift_position, num_samples,
+    benchmark, dataset, experiment, subset, seed, stream, position, corruption, severity, shift_position, num_samples,
     is_calibrated, estimate AS estimated_error, greatest(0, estimate - half_width) AS estimated_low,
     least(1, estimate + half_width) AS estimated_high, error, estimate - error AS estimation_gap,
     1 - source_agreement AS disagreement, generated
 FROM estimates
-ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position, shift_position, severity;
+ORDER BY benchmark, dataset, subset, experiment, seed, stream, position, shift_position, severity;
 COMMENT ON VIEW estimated_errors IS 'One row for each evaluation that counts: its error as estimated without labels, beside the true one';
 COMMENT ON COLUMN estimated_errors.is_calibrated IS 'Whether clean images say by how much the source model with these weights is overconfident: its clean error + clean confidence - 1 is added';
 COMMENT ON COLUMN estimated_errors.estimated_error IS '1 - mean_confidence, calibrated if is_calibrated, within [0, 1]';
@@ -507,7 +507,7 @@ WITH streams AS (
 ),
 closed AS (
     SELECT
-        benchmark, shift_set, subset, seed, stream, position, corruption, severity, weights_sha256,
+        benchmark, dataset, subset, seed, stream, position, corruption, severity, weights_sha256,
         method_settings, other_settings, closed_protocol,
         min(experiment) AS closed_experiment, arg_min(error, experiment) AS closed_error
     FROM streams
@@ -516,17 +516,17 @@ closed AS (
 ),
 cells AS ( -- a row for each evaluation with unknown images, beside the closed stream
     SELECT
-        benchmark, shift_set, o.experiment, subset, seed, corruption, o.counts_in_mean, o.generated, o.num_samples,
+        benchmark, dataset, o.experiment, subset, seed, corruption, o.counts_in_mean, o.generated, o.num_samples,
         o.num_unknown, o.error, closed_experiment, closed_error, o.auroc, o.fpr95, o.aupr, o.h_score
     FROM (FROM streams WHERE num_unknown IS NOT NULL) AS o
     LEFT JOIN closed USING (
-        benchmark, shift_set, subset, seed, stream, position, corruption, severity, weights_sha256,
+        benchmark, dataset, subset, seed, stream, position, corruption, severity, weights_sha256,
         method_settings, other_settings, closed_protocol
     )
 ),
 seeds AS (
     SELECT
-        benchmark, shift_set, experiment, subset, seed, any_value(closed_experiment) AS closed_experiment,
+        benchmark, dataset, experiment, subset, seed, any_value(closed_experiment) AS closed_experiment,
         count(*) AS num_cells, sum(num_unknown) AS num_unknown, sum(num_samples) AS num_samples, avg(error) AS error,
         CASE WHEN count(closed_error) = count(*) THEN avg(closed_error) END AS closed_error,
         avg(auroc) AS auroc, avg(fpr95) AS fpr95, avg(aupr) AS aupr, avg(h_score) AS h_score,
@@ -536,7 +536,7 @@ seeds AS (
     GROUP BY ALL
 )
 SELECT
-    benchmark, shift_set, experiment, subset, any_value(closed_experiment) AS closed_experiment, num_cells,
+    benchmark, dataset, experiment, subset, any_value(closed_experiment) AS closed_experiment, num_cells,
     count(*) AS num_runs,
     avg(num_unknown / (num_unknown + num_samples)) AS unknown_share,
     avg(error) AS error,
@@ -549,8 +549,8 @@ SELECT
     avg(h_score) AS h_score,
     bool_or(generated) AS generated
 FROM seeds
-GROUP BY benchmark, shift_set, experiment, subset, num_cells
-ORDER BY benchmark, shift_set, subset, error, experiment;
+GROUP BY benchmark, dataset, experiment, subset, num_cells
+ORDER BY benchmark, dataset, subset, error, experiment;
 COMMENT ON VIEW open_set IS 'Mean over cells and seeds of each experiment with unknown images, beside the closed stream of the same seeds';
 COMMENT ON COLUMN open_set.num_cells IS 'Cells evaluated, without clean images';
 COMMENT ON COLUMN open_set.num_runs IS 'Number of seeds that have these cells';
@@ -573,7 +573,7 @@ SELECT
         coalesce(
             avg(accuracy) FILTER (method = 'source') OVER (
                 PARTITION BY
-                    benchmark, shift_set, subset, weights_sha256, stream, position, corruption, severity, order_hash,
+                    benchmark, dataset, subset, weights_sha256, stream, position, corruption, severity, order_hash,
                     manifest_sha256, first_image, num_images
             ),
             source_accuracy
@@ -581,7 +581,7 @@ SELECT
     )
 FROM (
     SELECT
-        benchmark, shift_set, experiment, subset, seed, stream, position,
+        benchmark, dataset, experiment, subset, seed, stream, position,
         any_value(visit) AS visit,
         any_value(corruption) AS corruption,
         any_value(severity) AS severity,
@@ -600,7 +600,7 @@ FROM (
         SELECT *, sum(size) OVER (PARTITION BY file, experiment ORDER BY batch) - size AS first_in_segment
         FROM (
             SELECT
-                e.file,  benchmark, shift_set, experiment, subset, seed, stream, position,
+                e.file,  benchmark, dataset, experiment, subset, seed, stream, position,
                 unnest(range(len(b.num_samples))) AS batch,
                 unnest(b.num_samples) - coalesce(unnest(b.num_unknown), 0) AS size, -- known images, as in num_samples of a cell
                 unnest(b.num_correct) AS correct,
@@ -612,13 +612,13 @@ FROM (
     ) AS batches
     JOIN ( -- a row for each segment; one that mixes cells stores its batches with one cell, so accuracies are over all
         SELECT
-            benchmark, shift_set, experiment, subset, seed, stream, position, any_value(visit) AS visit,
+            benchmark, dataset, experiment, subset, seed, stream, position, any_value(visit) AS visit,
             CASE WHEN count(DISTINCT (corruption, severity)) = 1 THEN any_value(corruption) END AS corruption,
             CASE WHEN count(DISTINCT (corruption, severity)) = 1 THEN any_value(severity) END AS severity,
             CASE WHEN count(source_accuracy) = count(*) THEN sum(source_accuracy * num_samples) / sum(num_samples) END
                 AS source_accuracy,
             sum(sum(num_samples)) OVER (
-                PARTITION BY benchmark, shift_set, experiment, subset, seed, stream ORDER BY position
+                PARTITION BY benchmark, dataset, experiment, subset, seed, stream ORDER BY position
             ) - sum(num_samples) AS num_before,
             any_value(generated) AS generated,
             any_value(method) AS method,
@@ -628,18 +628,18 @@ FROM (
         FROM evaluations
         LEFT JOIN (
             SELECT
-                benchmark, shift_set, subset, weights_sha256, corruption, severity,
+                benchmark, dataset, subset, weights_sha256, corruption, severity,
                 sum(num_correct) / sum(num_samples) AS source_accuracy
             FROM evaluations
             WHERE counts AND method = 'source'
             GROUP BY ALL
-        ) AS unadapted USING (benchmark, shift_set, subset, weights_sha256, corruption, severity)
+        ) AS unadapted USING (benchmark, dataset, subset, weights_sha256, corruption, severity)
         WHERE counts
-        GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position
-    ) AS segments USING (benchmark, shift_set, experiment, subset, seed, stream, position)
-    GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, first_in_segment // every
+        GROUP BY benchmark, dataset, experiment, subset, seed, stream, position
+    ) AS segments USING (benchmark, dataset, experiment, subset, seed, stream, position)
+    GROUP BY benchmark, dataset, experiment, subset, seed, stream, position, first_in_segment // every
 )
-ORDER BY benchmark, shift_set, subset, experiment, seed, stream, first_image;
+ORDER BY benchmark, dataset, subset, experiment, seed, stream, first_image;
 COMMENT ON MACRO TABLE progress_by IS 'Accuracy along each stream: a row for about each `every` images of a segment, over the batches that begin among them';
 
 CREATE VIEW stream_progress AS
@@ -659,13 +659,13 @@ WITH behind AS (
     SELECT
         *,
         bool_and(accuracy < source_accuracy) OVER (
-            PARTITION BY benchmark, shift_set, experiment, subset, seed, stream
+            PARTITION BY benchmark, dataset, experiment, subset, seed, stream
             ORDER BY first_image ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
         ) AS is_behind_to_the_end
     FROM stream_progress
 )
 SELECT
-    benchmark, shift_set, experiment, subset, seed, stream,
+    benchmark, dataset, experiment, subset, seed, stream,
     sum(num_images)::BIGINT AS num_images,
     sum(num_correct) / sum(num_images) AS accuracy,
     sum(source_accuracy * num_images) / sum(num_images) AS source_accuracy,
@@ -677,9 +677,9 @@ SELECT
     END AS accuracy_after,
     any_value(generated) AS generated
 FROM behind
-GROUP BY benchmark, shift_set, experiment, subset, seed, stream
+GROUP BY benchmark, dataset, experiment, subset, seed, stream
 HAVING count(source_accuracy) = count(*)
-ORDER BY benchmark, shift_set, subset, experiment, seed, stream;
+ORDER BY benchmark, dataset, subset, experiment, seed, stream;
 COMMENT ON VIEW stream_collapses IS 'One row for each stream whose cells method source evaluated too: whether and where the stream collapsed, that is, stayed worse than the unadapted model to the end (Press et al. 2023)';
 COMMENT ON COLUMN stream_collapses.num_images IS 'Images of the stream so far';
 COMMENT ON COLUMN stream_collapses.accuracy IS 'Accuracy over these images';
@@ -689,7 +689,7 @@ COMMENT ON COLUMN stream_collapses.accuracy_after IS 'Accuracy from there to the
 
 CREATE MACRO utility_in_time(budget_s, threshold_s) AS TABLE
 SELECT
-    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity,
+    benchmark, dataset, experiment, subset, seed, stream, position, corruption, severity,
     count(*) AS num_batches,
     sum(num_correct) / sum(num_samples) AS accuracy,
     sum(in_time * num_samples) / sum(num_samples) AS in_time_share,
@@ -706,25 +706,25 @@ FROM (
         CASE WHEN threshold_s > budget_s THEN greatest(0, 1 - lateness) END AS linear,
         (compute_s <= threshold_s)::INTEGER AS in_time
     FROM evaluation_batches
-    SEMI JOIN (FROM evaluations WHERE counts) USING (benchmark, shift_set, experiment, subset, seed, stream, position)
+    SEMI JOIN (FROM evaluations WHERE counts) USING (benchmark, dataset, experiment, subset, seed, stream, position)
 )
-GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
-ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
+GROUP BY benchmark, dataset, experiment, subset, seed, stream, position, corruption, severity
+ORDER BY benchmark, dataset, subset, experiment, seed, stream, position;
 COMMENT ON MACRO TABLE utility_in_time IS 'Utility of each pass if late predictions lose value: a batch''s predictions are ready after its compute_s, and time above budget_s costs; at threshold_s all of their value is lost, or half of it by hyperbolic decay';
 
 CREATE VIEW throughput_history AS
 SELECT
-    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, file, run_id, started_at,
+    benchmark, dataset, experiment, subset, seed, stream, position, corruption, severity, file, run_id, started_at,
     conditions, device, other_load, images_per_s,
     images_per_s / median(images_per_s) OVER same_before AS speed_ratio,
     count(*) OVER same_before AS num_earlier_alike,
     data_wait_s / wall_s AS data_wait_share, device_idle_s / wall_s AS device_idle_share, peak_cuda_gib, peak_rss_gib
 FROM evaluations
 WINDOW same_before AS (
-    PARTITION BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, conditions
+    PARTITION BY benchmark, dataset, experiment, subset, seed, stream, position, corruption, severity, conditions
     ORDER BY started_at, file ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
 )
-ORDER BY benchmark, shift_set, experiment, subset, seed, stream, position, shift_position, severity, started_at;
+ORDER BY benchmark, dataset, experiment, subset, seed, stream, position, shift_position, severity, started_at;
 COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of speed over runs; speeds are comparable only if conditions are equal';
 COMMENT ON COLUMN throughput_history.speed_ratio IS 'images_per_s / median of the earlier evaluations of the cell by this experiment with equal conditions; NULL if there are none';
 COMMENT ON COLUMN throughput_history.num_earlier_alike IS 'Number of earlier evaluations of the cell by this experiment with equal conditions';
@@ -750,7 +750,7 @@ COMMENT ON COLUMN runs.experiments IS 'Experiments of these evaluations';
 
 CREATE VIEW run_comparison AS
 SELECT
-    a.benchmark, a.shift_set, a.experiment, a.subset, a.seed, a.stream, a.position, a.corruption, a.severity,
+    a.benchmark, a.dataset, a.experiment, a.subset, a.seed, a.stream, a.position, a.corruption, a.severity,
     a.run_id AS run_a, b.run_id AS run_b,
     a.error AS error_a, b.error AS error_b, b.error - a.error AS error_change,
     a.images_per_s AS images_per_s_a, b.images_per_s AS images_per_s_b, b.images_per_s / a.images_per_s AS speed_ratio,
@@ -759,7 +759,7 @@ SELECT
     a.fingerprint = b.fingerprint AS same_settings,
     a.predictions_sha256 = b.predictions_sha256 AS same_predictions
 FROM evaluations AS a
-JOIN evaluations AS b USING (benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity)
+JOIN evaluations AS b USING (benchmark, dataset, experiment, subset, seed, stream, position, corruption, severity)
 WHERE a.run_id <> b.run_id;
 COMMENT ON VIEW run_comparison IS 'The same cells of the same experiments in two runs side by side; filter by run_a and run_b';
 COMMENT ON COLUMN run_comparison.run_a IS 'One Dagster run';
@@ -776,7 +776,7 @@ COMMENT ON COLUMN run_comparison.same_predictions IS 'Whether all predicted labe
 
 CREATE VIEW stage_timings AS
 WITH stages AS (
-    SELECT benchmark, shift_set, experiment, subset, unnest([
+    SELECT benchmark, dataset, experiment, subset, unnest([
         {'stage': 'scan metadata', 's': metadata_scan_s, 'position': 3},
         {'stage': 'set up', 's': pipeline_setup_s, 'position': 4},
         {'stage': 'wait for data', 's': data_wait_s, 'position': 5},
@@ -786,21 +786,21 @@ WITH stages AS (
     FROM evaluations
     WHERE counts
     UNION ALL
-    SELECT benchmark, shift_set, NULL, NULL, unnest([
+    SELECT benchmark, dataset, NULL, NULL, unnest([
         {'stage': 'write shards', 's': write_wall_s, 'position': 1},
         {'stage': 'read back', 's': read_back_wall_s, 'position': 2}
     ], recursive := TRUE)
     FROM shard_sets
 )
 SELECT
-    benchmark, shift_set, experiment, subset, stage,
+    benchmark, dataset, experiment, subset, stage,
     count(s) AS num_cells,
     sum(s) AS total_s,
-    sum(s) / sum(sum(s)) OVER (PARTITION BY benchmark, shift_set, experiment, subset) AS share
+    sum(s) / sum(sum(s)) OVER (PARTITION BY benchmark, dataset, experiment, subset) AS share
 FROM stages
-GROUP BY benchmark, shift_set, experiment, subset, stage, position
+GROUP BY benchmark, dataset, experiment, subset, stage, position
 HAVING count(s) > 0
-ORDER BY benchmark, shift_set, experiment NULLS FIRST, subset, position;
+ORDER BY benchmark, dataset, experiment NULLS FIRST, subset, position;
 COMMENT ON VIEW stage_timings IS 'Time of the latest shard sets and evaluations by stage; copies to the device overlap computation and are not added';
 COMMENT ON COLUMN stage_timings.experiment IS 'Name of the experiment; NULL for the shards, which all experiments share';
 COMMENT ON COLUMN stage_timings.subset IS 'Which samples of the cell; NULL for the shards';
@@ -814,7 +814,7 @@ WITH known AS (
     SELECT
         *,
         -- Settings hold the recipe; the other columns are the data and the machine.
-        md5(concat_ws(' | ', benchmark, shift_set, json_merge_patch(settings, '{"loader": null}'), architecture, manifest_sha256,
+        md5(concat_ws(' | ', benchmark, dataset, json_merge_patch(settings, '{"loader": null}'), architecture, manifest_sha256,
             num_samples, num_epochs_done, device, cpu_model, num_cores, compute_threads, num_ranks, torch_version)) AS comparison
     FROM training_runs
     WHERE counts
@@ -827,13 +827,13 @@ trainings AS (
     QUALIFY count(DISTINCT loader) OVER (PARTITION BY comparison) > 1
 )
 SELECT
-    benchmark, shift_set, model, loader,
+    benchmark, dataset, model, loader,
     num_samples * num_epochs_done AS num_samples,
     images_per_s, time_to_first_batch_s, data_wait_s,
     data_wait_s * images_per_s / (num_samples * num_epochs_done) AS data_wait_share,
     num_inodes, validation_error, weights_sha256 = expected_sha256 AS same_weights
 FROM trainings
-ORDER BY benchmark, shift_set, comparison, loader <> 'indexed', loader, model;
+ORDER BY benchmark, dataset, comparison, loader <> 'indexed', loader, model;
 COMMENT ON VIEW loader_comparison IS 'Trainings that differ only in their loader, on the same machine; whether the page cache was warm is not known';
 COMMENT ON COLUMN loader_comparison.num_samples IS 'Samples of all epochs';
 COMMENT ON COLUMN loader_comparison.data_wait_share IS 'Share of the time in which the device waited for data';
@@ -841,7 +841,7 @@ COMMENT ON COLUMN loader_comparison.same_weights IS 'Whether the weights equal t
 
 CREATE VIEW first_system_log AS
 SELECT
-    e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity,
+    e.benchmark, e.dataset, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity,
     s.num_classes_found AS classes,
     s.num_shards AS archive_shards,
     s.num_samples AS images_indexed,
@@ -866,9 +866,9 @@ SELECT
     e.device
 FROM evaluations AS e
 LEFT JOIN batch_results AS b USING (file, corruption, severity)
-LEFT JOIN shard_sets AS s USING (benchmark, shift_set, corruption, severity, manifest_sha256)
+LEFT JOIN shard_sets AS s USING (benchmark, dataset, corruption, severity, manifest_sha256)
 WHERE e.counts
-ORDER BY e.benchmark, e.shift_set, e.subset, e.experiment, e.seed, e.stream, e.position, e.shift_position, e.severity;
+ORDER BY e.benchmark, e.dataset, e.subset, e.experiment, e.seed, e.stream, e.position, e.shift_position, e.severity;
 COMMENT ON VIEW first_system_log IS 'What the project''s first system, torch-archive-dataloader, logged of a pass, by its definitions, for each evaluation that counts';
 COMMENT ON COLUMN first_system_log.classes IS 'Classes with at least one image in the split';
 COMMENT ON COLUMN first_system_log.archive_shards IS 'Tar files of the split';

@@ -24,8 +24,8 @@ from tta_pipeline.data.corruptions.geometry import clipped_zoom
 from tta_pipeline.data.corruptions.randomness import generators
 from tta_pipeline.data.corruptions.spatter import TURQUOISE, _equalise_histogram, _water, canny
 from tta_pipeline.data.corruptions.weather import plasma_fractal
-from tta_pipeline.data.sources.generated_encoding import GENERATOR_VERSION
-from tta_pipeline.errors import SourceError
+from tta_pipeline.data.images.generated_encoding import GENERATOR_VERSION
+from tta_pipeline.errors import ImagesError
 from tta_pipeline_tests.conftest import run_python
 from tta_pipeline_tests.imagenet_c import CORRUPTIONS, SEVERITIES
 
@@ -169,7 +169,7 @@ import numpy as np
 from scipy import ndimage
 from tta_pipeline_tests.imagenet_c import CORRUPTIONS
 from tta_pipeline.data.corruptions import corrupt
-from tta_pipeline.data.sources.generated_encoding import Encoding
+from tta_pipeline.data.images.generated_encoding import Encoding
 noise = np.random.default_rng(5).standard_normal((2, 224, 224, 3))
 images = np.clip(128 + 800 * ndimage.gaussian_filter(noise, 14, axes=(1, 2)), 0, 255).astype(np.uint8)
 for name in CORRUPTIONS:
@@ -268,7 +268,7 @@ def test_tables_are_complete(table: str) -> None:
 def test_errors_name_what_was_found_and_what_is_possible(changes: dict[str, object], named: tuple[str, ...]) -> None:
     """A wrong argument is quoted together with the choices."""
     arguments = {"images": photos(), "corruption": "fog", "severity": 1, "keys": KEYS, "seed": 0, "table": "cifar_c"}
-    with pytest.raises(SourceError) as error:
+    with pytest.raises(ImagesError) as error:
         corrupt(**(arguments | changes))  # type: ignore[arg-type]
     assert all(words in str(error.value) for words in named)
 

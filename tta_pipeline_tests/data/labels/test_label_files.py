@@ -10,7 +10,7 @@ import pytest
 from scipy.io import savemat
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
-from tta_pipeline.benchmarks.open_source import load_class_map
+from tta_pipeline.benchmarks.open_images import load_class_map
 from tta_pipeline.data.labels.label_files import (
     class_by_file,
     class_by_pattern,

@@ -1,4 +1,4 @@
-"""The lists of classes that come with the project are those of the data sets."""
+"""The lists of classes that come with the project are those of the datasets."""
 
 from itertools import pairwise
 from pathlib import Path

@@ -24,7 +24,7 @@ from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.result_paths import remove_results, results_of
 from tta_pipeline_tests.shards.cell import flip_sample
 
-MADE = ("source_split", "tar_shards", "shard_manifest")
+MADE = ("images", "tar_shards", "shard_manifest")
 
 
 @pytest.fixture(scope="module")
@@ -220,17 +220,17 @@ title: Packed
 image_size: 224
 sets:
   imagenet_c:
-    source: {kind: archive, published: imagenet_c, archives: [noise.tar, blur.tar]}
+    images: {kind: archive, published: imagenet_c, archives: [noise.tar, blur.tar]}
     corruptions: [gaussian_noise, shot_noise, impulse_noise, defocus_blur, glass_blur, motion_blur, zoom_blur]
     severities: [3, 5]
     shards: {max_shard_bytes: 1000000000}
   imagenet_r:
-    source: {kind: archive, published: imagenet_r, archives: [imagenet-r.tar]}
+    images: {kind: archive, published: imagenet_r, archives: [imagenet-r.tar]}
     shards: {samples_per_shard: 10000}
 models:
   resnet50: {kind: torchvision, architecture: resnet50, weights: IMAGENET1K_V1, classes: imagenet}
 experiments:
-  source: {model: resnet50, method: source}
+  images: {model: resnet50, method: source}
   few: {model: resnet50, method: source, subset: {first: 1000}, severities: [5]}
 """
 

@@ -26,7 +26,7 @@ pytestmark = [
 ROOT = Path(__file__).parents[3]
 MINE = """
 title: Few digits, six cells
-source: {kind: digits, seed: 0, num_test: 96, severity_table: imagenet_c}
+images: {kind: digits, seed: 0, num_test: 96, severity_table: imagenet_c}
 corruptions: [gaussian_noise, contrast, brightness]
 severities: [3, 5]
 image_size: 32
@@ -34,7 +34,7 @@ shards: {samples_per_shard: 60}
 models:
   cnn: {kind: trained, epochs: 2, width: 8}
 experiments:
-  source: {model: cnn, method: "noted:SOURCE", batch_size: 32}
+  images: {model: cnn, method: "noted:SOURCE", batch_size: 32}
 """
 CELLS = ("brightness-3", "brightness-5", "clean-0", "contrast-3", "contrast-5", "gaussian_noise-3", "gaussian_noise-5")
 NOTED = '''

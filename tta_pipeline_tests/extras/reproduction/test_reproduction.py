@@ -271,15 +271,15 @@ def test_a_dataset_in_a_file_of_its_own_is_published_beside_the_benchmark(root: 
     """Without it, nobody could read the benchmark file."""
     there = Path(shutil.copytree(root, tmp_path / "data", ignore=UNPUBLISHED))
     folder = there / "benchmarks"
-    (folder / "two.shifts.yaml").write_text("names: [gaussian_noise, contrast]\nseverities: [1, 2, 3, 4, 5]\n")
+    (folder / "two.dataset.yaml").write_text("names: [gaussian_noise, contrast]\nseverities: [1, 2, 3, 4, 5]\n")
     file = folder / "small.yaml"
-    file.write_text(f"shift_set: two\n{file.read_text()}")
+    file.write_text(f"dataset: two\n{file.read_text()}")
     ask(there, "run", "small", "--dry-run")
 
     done = ask(there, "results", "publish", "small", str(tmp_path / "out"), "--experiment", "tent")
 
     assert done.exit_code == 0, done.output
-    assert (folder / "two.shifts.yaml").read_bytes() == (tmp_path / "out" / "two.shifts.yaml").read_bytes()
+    assert (folder / "two.dataset.yaml").read_bytes() == (tmp_path / "out" / "two.dataset.yaml").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms import v2
 
-from tta_pipeline.data.images import read_image_header
+from tta_pipeline.data.image_bytes import read_image_header
 from tta_pipeline.extras.training.augmented_pixels import as_uniform, draw_numbers, key_hashes
 from tta_pipeline.extras.training.crops import NUM_DRAWS, crop_into, random_crop_box
 from tta_pipeline.loading.decode import decode_rows

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tta_pipeline.data.sources.folder_tree import FolderTree
+from tta_pipeline.data.images.folder_tree import FolderTree
 from tta_pipeline.errors import StreamError
 from tta_pipeline.extras.training.listed_files import find_loose_files
 from tta_pipeline.loading.dataset import open_shards

@@ -220,7 +220,7 @@ def test_loose_files_give_the_weights_that_shards_give(data: Locations):
 
 def test_held_out_images_choose_the_best_epoch(data: Locations):
     """They are learnt from in no epoch; last and best weights are both kept."""
-    run = trained(data, held_out=0.25, select="best", epochs=6, lr=0.1)
+    run = trained(data, val_fraction=0.25, select="best", epochs=6, lr=0.1)
 
     assert 0.75 * training(data).shard_set(TRAIN).manifest.num_samples == pytest.approx(run.num_samples, abs=1)
     assert ("held_out", "best") == (run.validated_on, run.selected)
@@ -236,7 +236,7 @@ def test_held_out_images_choose_the_best_epoch(data: Locations):
 @pytest.mark.parametrize(
     ("settings", "found"),
     [
-        ({"select": "best"}, "select best .*held_out"),
+        ({"select": "best"}, "select best .*val_fraction"),
         ({"warmup_epochs": 1}, "warmup_epochs 1.* one_cycle"),
         ({"schedule": "cosine", "warmup_epochs": 2}, "warmup_epochs 2.* 2 "),
         ({"fine_tune": True}, "fine_tune .*small"),

@@ -99,7 +99,7 @@ def test_an_order_that_depends_on_processes_is_not_resumed_with_others(data: Loc
 def test_held_out_images_are_left_out_of_loose_files_too(data: Locations):
     """The loader imagefolder learns what the reader of shards learns."""
     by_loader = [
-        trained(data, loader=loader, held_out=0.5, epochs=1).epochs[0] for loader in ("indexed", "imagefolder")
+        trained(data, loader=loader, val_fraction=0.5, epochs=1).epochs[0] for loader in ("indexed", "imagefolder")
     ]
     for fact in ("num_samples", "train_loss", "validation_error", "validation_loss"):
         assert getattr(by_loader[0], fact) == getattr(by_loader[1], fact)

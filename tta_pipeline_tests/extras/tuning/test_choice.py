@@ -77,13 +77,13 @@ def test_a_choice_on_a_shift_that_the_benchmark_reports_is_refused(locations: Lo
         resolve_experiment(benchmark_of(text), "tent_tuned", locations)
 
 
-def test_a_shift_set_that_is_changed_after_the_fact_is_noticed(tmp_path: Path, locations: Locations):
+def test_a_dataset_that_is_changed_after_the_fact_is_noticed(tmp_path: Path, locations: Locations):
     """What was held out when it was chosen on must be so when it is used."""
-    (tmp_path / "light.shifts.yaml").write_text(OWN_SET)
-    (tmp_path / "small.yaml").write_text(TUNED.replace("title:", "shift_set: light\ntitle:"))
-    chosen(locations, cell="fog|5", shift_set="light", held_out=("fog", "snow"))
+    (tmp_path / "light.dataset.yaml").write_text(OWN_SET)
+    (tmp_path / "small.yaml").write_text(TUNED.replace("title:", "dataset: light\ntitle:"))
+    chosen(locations, cell="fog|5", dataset="light", held_out=("fog", "snow"))
     before = resolve_experiment(load_benchmark(tmp_path / "small.yaml"), "tent_tuned", locations)
-    (tmp_path / "light.shifts.yaml").write_text(OWN_SET.replace("[fog, snow]", "[snow]"))
+    (tmp_path / "light.dataset.yaml").write_text(OWN_SET.replace("[fog, snow]", "[snow]"))
 
     assert "tuned (held-out)" == before.origin
     with pytest.raises(EvaluationError, match=r"tunings/\w{16}-\w{8}\.json .*\bfog\b.*\bsnow\b"):

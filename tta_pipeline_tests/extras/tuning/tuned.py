@@ -54,7 +54,7 @@ def trial(values: str, errors: Mapping[str, float]) -> Trial:
 def choice(*trials: Trial, **changes: Any) -> TuningRun:
     """Return the tuning of *trials* of the small benchmark's experiment tent."""
     others: dict[str, Any] = {
-        "benchmark": "small", "shift_set": "imagenet_c", "experiment": "tent", "model": "cnn", "method": "tent",
+        "benchmark": "small", "dataset": "imagenet_c", "experiment": "tent", "model": "cnn", "method": "tent",
         "protocol": "reset_each_shift", "subset": "all", "held_out": HELD_OUT,
         "reported": ("gaussian_noise", "contrast"), "grid": '{"lr": [0.001, 0.02]}', "num_combinations": 2,
         "budget": 20, "criterion": DEFAULT_CRITERION, "reported_trials": (),

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tta_pipeline.data.shifts.shift_set_files import shipped_sets
+from tta_pipeline.data.datasets.dataset_files import shipped_sets
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.evaluation_parts import CalibrationBins, ShiftFacts
 from tta_pipeline.results.evaluation_record import Evaluation
@@ -61,7 +61,7 @@ def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: A
     return {
         **json.loads(_evaluated()),
         **_SUBJECT,
-        **_shift_facts(changes.get("shift_set", "imagenet_c"), changes.get("corruption", "fog")),
+        **_shift_facts(changes.get("dataset", "imagenet_c"), changes.get("corruption", "fog")),
         "fingerprint": hashlib.sha256(parts.encode()).hexdigest(), "fingerprint_parts": parts,
         "stream": f"{changes.get('corruption', 'fog')}|{changes.get('severity', 5)}",
         "num_samples": num_samples, "num_correct": num_correct, "error": 1 - num_correct / num_samples,
@@ -82,7 +82,7 @@ def _identity(changes: Mapping[str, Any]) -> list[object]:
 
 
 _SUBJECT = {
-    "shift_set": "imagenet_c", "model": "cnn", "protocol": "reset_each_shift",
+    "dataset": "imagenet_c", "model": "cnn", "protocol": "reset_each_shift",
     "manifest_sha256": "1" * 64, "cpu_model": "made", "num_cores": 2, "compute_threads": 2,
     "other_load": 0.0,
 }  # fmt: skip
@@ -154,7 +154,7 @@ def record(locations: Locations, *, run_id: str = "first", finished_at: str = ""
 
 def record_of_part(locations: Locations, part: str, **changes: Any) -> StoredResult:
     """Store an evaluation under the dataset *part* of a benchmark with several datasets."""
-    return write(locations, evaluation_facts(shift_set=part, **changes), part=part)
+    return write(locations, evaluation_facts(dataset=part, **changes), part=part)
 
 
 def write(
@@ -181,7 +181,7 @@ def write(
 
 _NUMBERS = itertools.count()
 SHARD_SET = {
-    "benchmark": "made", "shift_set": "imagenet_c", "corruption": "fog", "severity": 5, "source_kind": "folder",
+    "benchmark": "made", "dataset": "imagenet_c", "corruption": "fog", "severity": 5, "source_kind": "folder",
     "generated": False, "manifest_sha256": "1" * 64, "order_hash": "3" * 64, "stored_order": "permuted, seed 0",
     "num_classes": 10, "num_classes_found": 4, "num_samples": 80, "num_shards": 1, "payload_bytes": 1000,
     "shard_bytes": 10240, "num_inodes": 8, "num_loose_inodes": 91, "inode_reduction": 91 / 8, "write_wall_s": 0.1,
@@ -211,9 +211,9 @@ def _ask_for(locations: Locations, benchmark: str, row: Evaluation) -> str | Non
     if fingerprint not in stream_fingerprints(segments):
         segments.append(own)
     position = stream_fingerprints(segments).index(fingerprint)
-    shifts = {**_facts_of_set(row.labels.shift_set), **(plan.labels.shifts if plan else {})}
+    shifts = {**_facts_of_set(row.labels.dataset), **(plan.labels.shifts if plan else {})}
     labels = Labels(
-        experiment=row.labels.experiment, model=row.labels.model, shift_set=row.labels.shift_set,
+        experiment=row.labels.experiment, model=row.labels.model, dataset=row.labels.dataset,
         hyperparameters_origin=row.labels.hyperparameters_origin, tuning=row.labels.tuning,
         shifts={**shifts, cell.corruption: row.labels.shift},
     )  # fmt: skip
@@ -250,15 +250,15 @@ def evaluation_at(path: Path) -> Evaluation:
     return found
 
 
-def _shift_facts(shift_set: str, shift: str) -> dict[str, Any]:
-    """Return the facts that a benchmark's shift set gives a record; none if it does not come with the project."""
-    known = shipped_sets().get(shift_set)
+def _shift_facts(dataset: str, shift: str) -> dict[str, Any]:
+    """Return the facts that a benchmark's dataset gives a record; none if it does not come with the project."""
+    known = shipped_sets().get(dataset)
     return asdict(known.facts_of(shift)) if known and shift in (*known.names, "clean") else {}
 
 
-def _facts_of_set(shift_set: str) -> dict[str, ShiftFacts]:
-    """Return the facts of every corruption or split of a shift set that comes with the project."""
-    known = shipped_sets().get(shift_set)
+def _facts_of_set(dataset: str) -> dict[str, ShiftFacts]:
+    """Return the facts of every corruption or split of a dataset that comes with the project."""
+    known = shipped_sets().get(dataset)
     if known is None:
         return {}
     facts = {name: asdict(known.facts_of(name)) for name in known.names}

@@ -409,7 +409,7 @@ def test_shifts_have_the_order_and_the_families_of_their_set(locations: Location
     assert [("weather",)] == ask("SELECT shift_family FROM evaluations WHERE corruption = 'fog'")
 
 
-OWN = {"shift_set": "light", "shift_family": "time", "counts_in_mean": True}
+OWN = {"dataset": "light", "shift_family": "time", "counts_in_mean": True}
 
 
 def test_a_set_of_ones_own_has_order_means_and_no_mce(locations: Locations, ask: Ask):
@@ -446,7 +446,7 @@ def test_sets_of_one_benchmark_are_kept_apart(locations: Locations, ask: Ask):
     record(locations, error=0.5)
     record_of_part(locations, "light", error=0.25, shift_family="time", counts_in_mean=True, shift_position=1)
 
-    rows = ask("SELECT shift_set, experiment, num_cells, mean_error FROM leaderboard ORDER BY 1")
+    rows = ask("SELECT dataset, experiment, num_cells, mean_error FROM leaderboard ORDER BY 1")
 
     assert [("imagenet_c", "tent", 1, 0.5), ("light", "tent", 1, 0.25)] == rows
 
@@ -469,7 +469,7 @@ def test_a_group_is_the_mean_over_its_sets(locations: Locations, ask: Ask):
     chances = (math.sqrt(0.25 * 0.75 / 100), math.sqrt(0.5 * 0.5 / 100) / 2)
 
     [(group, sets, num_cells, mean, low, high, published)] = ask(
-        "SELECT shift_group, shift_sets, num_cells, mean_error, error_low, error_high, published_error FROM group_means"
+        "SELECT shift_group, datasets, num_cells, mean_error, error_low, error_high, published_error FROM group_means"
     )
 
     assert ("mine", "one, two", 3, 0.5, None) == (group, sets, num_cells, mean, published)

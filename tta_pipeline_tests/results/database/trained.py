@@ -34,7 +34,7 @@ def training_run(
     epochs = epochs or [epoch(number, validation_error=error) for number, error in enumerate(errors, start=1)]
     is_validated = epochs[0].validation_error is not None
     facts = {
-        "benchmark": "digits_c", "shift_set": "imagenet_c", "model": "cnn", "architecture": "small 16",
+        "benchmark": "digits_c", "dataset": "imagenet_c", "model": "cnn", "architecture": "small 16",
         "num_parameters": 12_345, "fine_tuned": False, "fingerprint": "f" * 64, "weights_sha256": "a" * 64,
         "manifest_sha256": "1" * 64, "num_samples": NUM_SAMPLES, "settings": json.dumps({"kind": "trained"}),
         "num_epochs": len(epochs), "batch_size": 128, "optimizer": "sgd", "lr": 0.1,

@@ -1,0 +1,177 @@
+"""A dataset: the shifts of a robustness dataset, and facts about its publication."""
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tta_pipeline.domain.locations import RESULT_FOLDERS
+from tta_pipeline.util.config_model import ConfigModel, Name
+from tta_pipeline.util.nearest_names import name_choices
+
+FILE_PATTERN = r"^[^/.][^/]*$"
+"""Pattern of a file's name without a folder."""
+SHIFT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*$"
+"""Pattern of shift names, which are folders and parts of partition keys: letters, digits, `_ + -` and single dots."""
+MAX_SEVERITY = 100
+ShiftName = Annotated[str, Field(pattern=SHIFT_PATTERN, max_length=100)]
+SeverityNumber = Annotated[int, Field(ge=1, le=MAX_SEVERITY)]
+RESERVED_SHIFTS = frozenset({"clean", "train"})
+"""Names of clean and training images, which no shift may have."""
+
+
+class PublishedArchive(ConfigModel):
+    """A published archive of a dataset."""
+
+    url: str | None = None
+    """URL of the download."""
+    md5: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
+    """The publisher's md5, if known."""
+    size_bytes: int | None = Field(default=None, gt=0)
+    """Published size in bytes."""
+    shifts: tuple[ShiftName, ...] = ()
+    """Shifts in the archive. Empty: all shifts of the set, or unknown."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShiftFacts:
+    """Facts about a shift in a result record."""
+
+    dataset: str
+    shift_position: int
+    """Position in the set, from 1; 0 for clean images."""
+    shift_family: str | None
+    shift_group: str | None
+    counts_in_mean: bool
+
+
+class Dataset(ConfigModel):
+    """The shifts of one dataset, in the order in which papers stream them."""
+
+    name: Name
+    """Name of the set, as in the column `dataset`."""
+    title: str = ""
+    """Name of the dataset in tables and plots."""
+    names: tuple[ShiftName, ...] = Field(min_length=1)
+    """Shifts in order: corruptions, splits, or a single name for an undivided set."""
+    severities: tuple[SeverityNumber, ...] = ()
+    """Severities, ascending. Empty if the set has none; its cells then have severity 0."""
+    families: dict[str, tuple[ShiftName, ...]] = Field(default_factory=dict)
+    """Shifts by family, such as noise and blur."""
+    held_out: tuple[ShiftName, ...] = ()
+    """Shifts reserved for tuning. Means don't include them."""
+    classes: str | None = None
+    """List of classes that comes with the project, such as `imagenet`. Default: the images' class folders."""
+    num_classes: int | None = Field(default=None, gt=0)
+    """Number of published classes, if `classes` names no list."""
+    images_per_cell: int | None = Field(default=None, gt=0)
+    """Number of published images per cell. A cell with another number is an error, unless the benchmark file sets
+    `subset`."""
+    image_size: int | None = Field(default=None, gt=0)
+    """Height and width of the published images in pixels, if all are equal."""
+    class_folders: Literal["names", "numbers"] = "names"
+    """Names of class folders: class names, or their positions in `classes`, from 0."""
+    folders: dict[ShiftName, str] = Field(default_factory=dict)
+    """Published folder names of shifts, if they differ from the shifts' names."""
+    archives: dict[str, PublishedArchive] = Field(default_factory=dict)
+    """Published archives by file name."""
+    split: Annotated[str, Field(pattern=FILE_PATTERN)] | None = None
+    """Name of the published file that lists the test images and their classes, such as `split_zhou_Food101.json`.
+    Default: all images belong to the set, and their folders are the classes."""
+    split_classes: Annotated[str, Field(pattern=FILE_PATTERN)] | None = None
+    """Name of the file next to `split` with one class per line in label order, if `split` is a text file."""
+    group: Name | None = None
+    """Group of datasets over which papers average, such as `natural`, `fine_grained` or `corruption`."""
+    templates: tuple[str, ...] = ()
+    """Prompts for CLIP with `{}` for the class name, if the model's section has none. Default: `a photo of a {}.`."""
+    citation: str = ""
+    """Reference of the dataset's paper."""
+    homepage: str = ""
+    """URL of the dataset's page."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if "__" in self.name or self.name in RESULT_FOLDERS:
+            raise ValueError(
+                f"name is {self.name!r}; expected a name without `__` that is no folder of results, such as tunings"
+            )
+        if len(set(self.names)) < len(self.names) or RESERVED_SHIFTS.intersection(name.lower() for name in self.names):
+            raise ValueError(f"names is {list(self.names)}; expected each name once, and neither clean nor train")
+        if len({name.lower() for name in self.names}) < len(self.names):
+            raise ValueError(f"names is {list(self.names)}; expected names that differ on any file system")
+        if list(self.severities) != sorted(set(self.severities)):
+            raise ValueError(f"severities is {list(self.severities)}; expected each severity once, ascending")
+        for field, named in self._shifts_named().items():
+            if unknown := sorted(set(named) - set(self.names)):
+                choices = name_choices(unknown, self.names, listed_in="its field names")
+                raise ValueError(f"{field} has {', '.join(unknown)}; expected any of {choices}")
+        for folder in self.folders.values():
+            if PurePosixPath(folder).is_absolute() or ".." in PurePosixPath(folder).parts:
+                raise ValueError(f"folders has {folder!r}; expected a path inside the root")
+        if self.class_folders == "numbers" and self.classes is None:
+            raise ValueError("found class_folders numbers without classes; expected the list that the numbers refer to")
+        return self
+
+    @model_validator(mode="after")
+    def _can_have_a_split(self) -> Self:
+        if self.split is not None and not self.is_undivided:
+            raise ValueError(
+                f"found split {self.split} for {len(self.names)} names and {len(self.severities)} severities; expected "
+                "one name and no severity, since a split lists the images of one cell"
+            )
+        if self.split_classes is not None and self.split is None:
+            raise ValueError(f"found split_classes {self.split_classes} without split; expected both, or none")
+        if not all("{}" in text for text in self.templates):
+            raise ValueError(f"found templates {list(self.templates)}; expected texts with {{}} for the name")
+        return self
+
+    def _shifts_named(self) -> dict[str, tuple[str, ...]]:
+        """Return the shifts that each field names."""
+        return {
+            "families": tuple(name for names in self.families.values() for name in names),
+            "held_out": self.held_out,
+            "folders": tuple(self.folders),
+            "archives": tuple(name for archive in self.archives.values() for name in archive.shifts),
+        }
+
+    @property
+    def is_undivided(self) -> bool:
+        """Whether the set is a single cell."""
+        return len(self.names) == 1 and not self.severities
+
+    @property
+    def in_mean(self) -> tuple[str, ...]:
+        """Shifts in the set's mean, in order."""
+        return tuple(name for name in self.names if name not in self.held_out)
+
+    @property
+    def cell_severities(self) -> tuple[int, ...]:
+        """Severities of the set's cells: 0 where the set has none."""
+        return self.severities or (0,)
+
+    def family_of(self, shift: str) -> str | None:
+        """Return the family of *shift*; None if it has none."""
+        return next((family for family, names in self.families.items() if shift in names), None)
+
+    def facts_of(self, shift: str) -> ShiftFacts:
+        """Return the facts for a record about *shift*, one of the names or clean images."""
+        return ShiftFacts(
+            dataset=self.name,
+            shift_position=self.names.index(shift) + 1 if shift in self.names else 0,
+            shift_family=self.family_of(shift),
+            shift_group=self.group,
+            counts_in_mean=shift in self.in_mean,
+        )
+
+    def folder_of(self, shift: str) -> str:
+        """Return the folder of *shift* in the published set."""
+        return self.folders.get(shift, shift)
+
+    def folder_of_cell(self, shift: str, severity: int) -> str:
+        """Return the folder of *shift* at *severity* in the published set; severity 0 has no folder of its own."""
+        return f"{self.folder_of(shift)}/{severity}" if severity else self.folder_of(shift)
+
+    def shift_of_folder(self, folder: str) -> str:
+        """Return the shift with the published *folder*; *folder* itself if no shift renames its folder to it."""
+        return next((shift for shift, published in self.folders.items() if published == folder), folder)
