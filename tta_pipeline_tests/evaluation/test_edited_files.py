@@ -93,8 +93,10 @@ EDITS: dict[str, Change] = {
     "corruptions by seed": in_protocol(corruption_order="seeded"),
     "back to clean images": in_protocol(clean="at_end"),
     "clean images in between": in_protocol(clean="after_each"),
-    "a "
-    "window": lambda content: (in_protocol(sliding_window=4)(content), in_experiment("rising", batch_size=1)(content)),
+    "a window": lambda content: (
+        in_protocol(sliding_window=4)(content),
+        in_experiment("rising", batch_size=1)(content),
+    ),
     "predicted after the update": in_experiment(
         "tent", protocol={"shift": "reset_each_shift", "predict_after_update": True}
     ),
