@@ -25,12 +25,12 @@ EMBEDDED = Path(__file__).parents[1] / "tta_pipeline" / "benchmarks" / "digits_c
 def main() -> None:
     """Print a line for each corruption: the error at severity 1 to 5, in percent."""
     benchmark = load_benchmark(EMBEDDED)
-    assert isinstance(benchmark.source, DigitsSection)
+    assert isinstance(benchmark.images, DigitsSection)
     network = load_trained_model("digits_cnn", Locations.from_environment().source_model("digits_c", "digits_cnn"))
     classifier = network.make().eval()
     for corruption in DIGITS:
         cells = [Cell(corruption=corruption, severity=severity) for severity in SEVERITIES]
-        errors = [error(cell, benchmark.source, classifier) for cell in cells]
+        errors = [error(cell, benchmark.images, classifier) for cell in cells]
         sys.stdout.write(f"{corruption:18}{''.join(f'{value:8.1%}' for value in errors)}\n")
 
 

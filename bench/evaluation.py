@@ -42,7 +42,7 @@ models:
   r18: {{kind: checkpoint, architecture: resnet18, path: {root}/r18.safetensors, sha256: {sha256},
         mean: {mean}, std: {std}}}
 experiments:
-  images: {{model: r18, method: source}}
+  source: {{model: r18, method: source}}
 """
 
 

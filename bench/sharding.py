@@ -114,7 +114,7 @@ def _compare_archive(table: Table, archive: Path, size: int) -> None:
 
     def write_and_read(folder: Path) -> float:
         order = ShardRequest(
-            source=ArchiveSection(kind="archive", archives=(archive,)), output=folder / "shards", jobs=NUM_CORES,
+            images=ArchiveSection(kind="archive", archives=(archive,)), output=folder / "shards", jobs=NUM_CORES,
             settings=ShardSettings(num_shards=1), dataset=shipped_sets()["imagenet_c"],
         )  # fmt: skip
         done = list(shard_everything(order, quiet_reporter))

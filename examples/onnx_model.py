@@ -12,7 +12,7 @@ Save the file with its weights inside, as `torch.onnx.export(..., external_data=
         mean: [0, 0, 0]                    # of a network that takes images in [0, 1]
         std: [1, 1, 1]
     experiments:
-      images: {model: deployed, method: source}
+      source: {model: deployed, method: source}
 
     python examples/onnx_model.py network.onnx data/digits_c/shards/contrast/5
 

@@ -44,7 +44,7 @@ shards: {samples_per_shard: 60}
 models:
   cnn: {kind: trained, epochs: 4, width: 8}
 experiments:
-  images: {model: cnn, method: source}
+  source: {model: cnn, method: source}
   norm: {model: cnn, method: norm, batch_size: 32}
   tent: {model: cnn, method: tent, preset: cifar, batch_size: 32}
 """

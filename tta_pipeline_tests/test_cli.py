@@ -97,7 +97,7 @@ images: {{kind: archive, archives: [{archive}]}}
 image_size: 32
 shards: {{num_shards: 1}}
 models: {{m: {{kind: python, factory: "nets:net", weights: none, mean: [0, 0, 0], std: [1, 1, 1]}}}}
-experiments: {{images: {{model: m, method: source}}}}
+experiments: {{source: {{model: m, method: source}}}}
 """
 
 

@@ -43,7 +43,7 @@ severities: [1, 2]
 image_size: 224
 shards: {{num_shards: 1}}
 models: {{resnet50: {{kind: torchvision, architecture: resnet50}}}}
-experiments: {{images: {{model: resnet50, method: source}}}}
+experiments: {{source: {{model: resnet50, method: source}}}}
 """
 
 
@@ -149,7 +149,7 @@ sets:
 image_size: 224
 shards: {samples_per_shard: 60}
 models: {a: {kind: torchvision, architecture: resnet18}}
-experiments: {images: {model: a, method: source}}
+experiments: {source: {model: a, method: source}}
 """
 
 

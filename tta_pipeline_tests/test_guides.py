@@ -23,6 +23,7 @@ from tta_pipeline.data.images.kinds import AnyImages
 from tta_pipeline.defs.resources import Compute
 from tta_pipeline.methods import build
 from tta_pipeline.models.model_kind import kind_of
+from tta_pipeline_tests.test_printed_commands import split_commands
 
 ROOT = Path(__file__).parents[1]
 HOW_TO_PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "guides").glob("*.md"))
@@ -42,9 +43,9 @@ SECTIONS = [text for text in re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL)
 
 
 def commands(text: str) -> list[str]:
-    """Return every line of the shell blocks of *text*, continued ones put together."""
+    """Return every command of the shell blocks of *text*, each in one line."""
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [each.replace("\\\n", " ") for block in blocks for each in split_commands(block)]
 
 
 def parsed(command: str) -> tuple[click.Command, list[str]]:
@@ -148,7 +149,7 @@ def test_the_sources_of_the_recipes_are_some(tmp_path: Path, monkeypatch: pytest
     """URLs are streamed, and the function is found."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "my_images.py").write_text(recipe("CIFAR10"))
-    sections = [yaml.safe_load(text)["images"] for text in SECTIONS if "source:" in text]
+    sections = [yaml.safe_load(text)["images"] for text in SECTIONS if "images:" in text]
 
     sources = TypeAdapter(list[AnyImages]).validate_python(sections)
 

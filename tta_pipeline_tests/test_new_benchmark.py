@@ -372,7 +372,7 @@ def test_a_dash_prints_the_file_alone(root: Path, tmp_path: Path):
     """Standard output is the file; the commands to run next go to standard error."""
     finished = run(tmp_path / "data", "mine", root, "--output", "-")
 
-    assert {"title", "source", "models"} <= set(yaml.safe_load(finished.stdout))
+    assert {"title", "images", "models"} <= set(yaml.safe_load(finished.stdout))
     assert 2 == finished.stderr.count("tta-pipeline run ")
     assert not (tmp_path / "data").exists()
 
@@ -438,9 +438,9 @@ def test_many_names_with_hyphens_stay_whole(tmp_path: Path):
 def test_every_published_archive_is_known_by_its_name(tmp_path: Path):
     """The suggestion is made for each of the published archives alone and for all of a dataset."""
     write_tree(tmp_path / "x" / "fog" / "1", classes=CLASSES)
-    for dataset, dataset in shipped_sets().items():
+    for set_name, dataset in shipped_sets().items():
         for name in dataset.archives:
-            assert f"# published: {dataset}" in draft_benchmark("mine", [packed(tmp_path / "x", tmp_path / name)]).text
+            assert f"# published: {set_name}" in draft_benchmark("mine", [packed(tmp_path / "x", tmp_path / name)]).text
 
 
 def test_the_commands_told_are_run(root: Path, project: Project):

@@ -327,7 +327,7 @@ shards: {samples_per_shard: 10, seed: 0}
 models:
   net: {kind: python, factory: "my_models:SmallResNet", weights: none}
 experiments:
-  images: {model: net, method: source}
+  source: {model: net, method: source}
 """
 SHARDS = ("dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select",
           "mine/tar_shards,mine/shard_manifest", "--partition-range", "dusk|0...rain|0")  # fmt: skip
@@ -347,7 +347,7 @@ def test_a_run_needs_no_source_once_there_are_shards(tmp_path: Path):
     assert first.returncode == 0, first.stderr[-3000:]
 
     shutil.rmtree(tmp_path / "images")
-    file.write_text(text.replace("images: {model: net, method: source}", "norm: {model: net, method: norm}"))
+    file.write_text(text.replace("source: {model: net, method: source}", "norm: {model: net, method: norm}"))
     again = typed(tmp_path, "tta-pipeline", "run", "mine")
 
     assert again.returncode == 0, again.stderr[-3000:]
@@ -366,5 +366,5 @@ def test_a_missing_source_is_named_before_anything_is_made(tmp_path: Path):
     done = typed(tmp_path, "tta-pipeline", "run", "lost")
 
     assert done.returncode == 1
-    assert re.search(r"lost: source\.root is \S*nowhere, which does not exist", done.stderr), done.stderr
+    assert re.search(r"lost: images\.root is \S*nowhere, which does not exist", done.stderr), done.stderr
     assert not (tmp_path / "data" / "lost" / "shards").exists()

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline_tests.conftest import SMALL, Project, new_project
+from tta_pipeline_tests.conftest import SMALL, Project, in_one_line, new_project
 from tta_pipeline_tests.result_paths import results_of
 
 EXPERIMENTS = ("source", "norm", "tent")
@@ -30,7 +30,7 @@ def test_a_part_without_shards_says_what_to_type(project: Project):
     done = project.run("tta-pipeline", "run", "small", "--part", "1/3")
 
     assert 1 == done.returncode
-    assert 1 == len(done.stderr.strip().splitlines())
+    assert 1 == len(in_one_line(done.stderr).strip().splitlines())
     assert done.stderr.strip().endswith("tta-pipeline run small --part prepare")
 
 

@@ -14,7 +14,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.errors import SettingsError, ShardError
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.util.local_paths import url_problem
-from tta_pipeline_tests.conftest import launcher, write_tree
+from tta_pipeline_tests.conftest import in_one_line, launcher, write_tree
 from tta_pipeline_tests.faults.full_disk import run_limited
 
 PLACES = ("file", "empty", "missing", "x" * 300, "noise.tar", "empty.tar", "folders", "listed", "foldered")
@@ -100,7 +100,7 @@ def said_in_one_line(status: int, errors: str) -> str:
     """Return the one line that is no hint at the usage."""
     assert status in (1, 2), errors
     assert "Traceback" not in errors
-    lines = [line for line in errors.splitlines() if line and not line.startswith(("Usage: ", "Try "))]
+    lines = [line for line in in_one_line(errors).splitlines() if line and not line.startswith(("Usage: ", "Try "))]
     assert 1 == len(lines), errors
     return lines[0]
 

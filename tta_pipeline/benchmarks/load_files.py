@@ -332,7 +332,7 @@ def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
     if not isinstance(sets, dict) or not sets or not all(isinstance(each, dict) for each in sets.values()):
         raise BenchmarkFileError(
             f"{path}: sets is {short_repr(sets)}; expected a section for each dataset, such as "
-            "imagenet_r: {source: ...}"
+            "imagenet_r: {images: ...}"
         )
     for name, section in sets.items():
         if not is_benchmark_name(str(name)):

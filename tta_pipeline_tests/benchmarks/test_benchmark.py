@@ -34,9 +34,9 @@ def test_the_embedded_benchmark_has_75_cells_and_three_methods():
     [
         ("method: norm", "method: nrom", ["experiments.norm", "method is 'nrom'", "did you mean norm"]),
         ("num_test: 150", "num_test: 3", ["images.num_test is 3", "greater than or equal to 10"]),
-        ("num_test: 150", "num_tests: 150", ["source: ", "num_tests", "did you mean num_test"]),
+        ("num_test: 150", "num_tests: 150", ["images: ", "num_tests", "did you mean num_test"]),
         ("imagenet_c", "cifar_c, jpeg_quality: 90", ["jpeg_quality 90", "lossless", "encoding: jpeg"]),
-        ("imagenet_c", "imagenet_c, encoding: png", ["source.encoding is 'png'", "jpeg, lossless"]),
+        ("imagenet_c", "imagenet_c, encoding: png", ["images.encoding is 'png'", "jpeg, lossless"]),
         ("severities: [3, 5]", "severities: [3, 6]", ["severities: found 6", "1, 2, 3, 4, 5"]),
         ("severities: [3, 5]", "severities: [3, 3]", ["severities", "[3, 3]", "each once"]),
         ("[gaussian_noise, contrast]", "[gaussian_noise, mist]", ["corruptions: found mist", "19 names", "imagenet_c"]),
@@ -196,7 +196,7 @@ def test_a_method_without_the_clean_images_that_it_needs_is_refused(tmp_path: Pa
     load_benchmark(written(tmp_path, text))
 
     with pytest.raises(
-        BenchmarkFileError, match=rf"experiments\.norm\.method .*\b{method}\b.*source\.clean\b.*{advice}"
+        BenchmarkFileError, match=rf"experiments\.norm\.method .*\b{method}\b.*images\.clean\b.*{advice}"
     ):
         load_benchmark(written(tmp_path, text.replace(", clean: /data/clean", "")))
 

@@ -54,7 +54,7 @@ def test_faulty_experiments_leave_the_others_alive(tmp_path: Path, monkeypatch: 
         "unknown": "method is 'nrom'", "n-1": "letters, digits", "strange": "learning", "modelless": "'vit'",
         "cut": "experiments.cut", "elsewhere": "severities is [1]", "exits": "SystemExit(3)",
         "raises": "ZeroDivisionError", "unparsed": "SyntaxError", "presetless": "preset is 'imagenet'",
-        "Norm": "norm, Norm differ only in case", "two_mixed": "each once",
+        "Norm": "norm, Norm differ only in case", "two_mixed": "already exists",
     }  # fmt: skip
     assert set(expected) == set(found)
     assert all(part in found[name] and str(tmp_path / "mine.yaml") in found[name] for name, part in expected.items())
@@ -66,7 +66,7 @@ def test_faulty_experiments_leave_the_others_alive(tmp_path: Path, monkeypatch: 
 def test_nothing_of_a_faulty_file_outlives_its_sentence(tmp_path: Path, fault: str):
     """The error, kept as long as a web server likes, holds no validator or frame of what it was raised for."""
     path = tmp_path / "mine.yaml"
-    path.write_text(SMALL.replace(fault, "sauce: {kind" if "source" in fault else "matrix: 3\nexperiments:"))
+    path.write_text(SMALL.replace(fault, "sauce: {kind" if "images" in fault else "matrix: 3\nexperiments:"))
 
     with pytest.raises(BenchmarkFileError) as raised:
         load_benchmark(path)

@@ -86,7 +86,7 @@ def test_exclude_leaves_combinations_out(tmp_path: Path):
         ("{models: [cnn], methods: [sar], exclude: [{method: eata}]}", "exclude.0 is {'method': 'eata'}, and excl"),
         ("{models: [cnn], methods: [sar], exclude: [{model: cnn}]}", "exclude leaves nothing"),
         ("{models: [cnn], methods: []}", "expected at least one of each"),
-        ("{models: [cnn], methods: [sar], batches: 3}", "matrix.0: unknown field batches; expected some of"),
+        ("{models: [cnn], methods: [sar], batches: 3}", "matrix.0: unknown field batches; expected any of"),
         ("{models: [cnn], methods: [sar], hyperparameters: {lr: 1}}", "unknown field hyperparameters"),
         ("{models: [cnn], methods: ['mine:METHOD']}", "mine:METHOD without a name"),
         ("{models: [cnn], methods: [{sar: {}, eata: {}}]}", "expected the name of a method"),

@@ -11,7 +11,7 @@ from tta_pipeline.benchmarks.file_fingerprint import DEFAULTS_VERSION, decided_p
 from tta_pipeline.util.json_values import JsonObject
 
 CONTENT: dict[str, Any] = {"model": "cnn", "method": "tent", "subset": {"first": 5}}
-UNKNOWN = {"source": "letters_c", "share": 0.2}
+UNKNOWN = {"benchmark": "letters_c", "share": 0.2}
 OPEN: dict[str, Any] = {**CONTENT, "protocol": {"unknown": UNKNOWN}}
 """An experiment in which each model that an experiment can have is there."""
 DEFAULTS = {

@@ -16,7 +16,7 @@ image_size: 32
 shards: {num_shards: 2}
 models: {r18: {kind: torchvision, architecture: resnet18}}
 experiments:
-  images: {model: r18, method: source}
+  source: {model: r18, method: source}
   at_5: {model: r18, method: norm, severities: [5]}
 """
 MADE = "images: {kind: generated, clean: /c, severity_table: cifar_c}"
@@ -150,7 +150,7 @@ def test_a_faulty_set_leaves_the_others(tmp_path: Path):
             ["comes with the project"],
         ),
         (f"{REST}custom: 3\n{FOLDER}", ["custom is no section", "names"]),
-        (f"{SEVERAL}{FOLDER}", ["source beside sets"]),
+        (f"{SEVERAL}{FOLDER}", ["images next to sets"]),
         (f"{SEVERAL}  a__b: {{images: {{}}}}\n", ["'a__b'", "single _"]),
         (f"{SEVERAL}  dusk: {{models: {{}}}}\n", ["sets.dusk has models", "class_map"]),
         (f"{REST}sets: [a]", ["sets is ['a']", "section"]),

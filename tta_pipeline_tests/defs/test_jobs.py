@@ -17,7 +17,7 @@ severities: [3, 5]
 image_size: 32
 shards: {{num_shards: 1}}
 models: {{r18: {{kind: torchvision, architecture: resnet18}}}}
-experiments: {{images: {{model: r18, method: source}}}}
+experiments: {{source: {{model: r18, method: source}}}}
 """
 STREAMS = """
   continual: {model: cnn, method: norm, protocol: continual}

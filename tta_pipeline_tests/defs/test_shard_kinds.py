@@ -33,7 +33,7 @@ image_size: 32
 models:
   net: {{kind: torchvision, architecture: shufflenet_v2_x0_5, weights: IMAGENET1K_V1}}
 experiments:
-  images: {{model: net, method: source}}
+  source: {{model: net, method: source}}
 """
 MANIFESTS = "theirs/tar_shards,theirs/shard_manifest"
 

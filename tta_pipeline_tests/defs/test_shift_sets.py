@@ -28,7 +28,7 @@ models:
   net: {{kind: checkpoint, architecture: shufflenet_v2_x0_5, path: {weights}, sha256: {sha256}, classes: imagenet,
         mean: [0.5, 0.5, 0.5], std: [0.25, 0.25, 0.25]}}
 experiments:
-  images: {{model: net, method: source, batch_size: 8}}
+  source: {{model: net, method: source, batch_size: 8}}
   norm: {{model: net, method: norm, batch_size: 8}}
 sets:
   bar:

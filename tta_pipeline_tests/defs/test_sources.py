@@ -24,8 +24,8 @@ shards: {num_shards: 2}
 models:
   r18: {kind: torchvision, architecture: resnet18}
 experiments:
-  images: {model: r18, method: source}
-source: """
+  source: {model: r18, method: source}
+images: """
 CELLS = [Cell(corruption=corruption, severity=severity) for corruption in ("fog", "contrast") for severity in (1, 5)]
 RANGE = ("--partition-range", "fog|5...contrast|5")
 MADE = [cell for cell in CELLS if cell.severity == 5]
@@ -166,7 +166,7 @@ def test_every_kind_of_source_becomes_shards_in_one_run(sharded: Project, kind: 
     shard_sets = [ShardSet.open(sharded.locations.shards(kind, cell)) for cell in MADE]
 
     assert [6, 6] == [shard_set.manifest.num_samples for shard_set in shard_sets]
-    assert (kind == "generated") == shard_sets[0].manifest.images.generated
+    assert (kind == "generated") == shard_sets[0].manifest.source.generated
     assert not list(sharded.locations.root.rglob(".unpublished*"))
 
 
@@ -194,13 +194,13 @@ def test_a_pattern_tells_the_class(sharded: Project, make):
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ("{kind: folder, root: /x, class_pattern: 'n['}", r"source\.class_pattern: 'n\[' .*\b1\b"),
-        ("{kind: folder, root: /x, class_pattern: 'n'}", r"source\.class_pattern: 'n' "),
+        ("{kind: folder, root: /x, class_pattern: 'n['}", r"images\.class_pattern: 'n\[' .*\b1\b"),
+        ("{kind: folder, root: /x, class_pattern: 'n'}", r"images\.class_pattern: 'n' "),
         (
             "{kind: folder, root: /x, clean: {path: /y.tar, layout: flat}}",
-            r"source\.clean: .*\bflat\b.*\bground_truth\b.*\bclass_pattern\b",
+            r"images\.clean: .*\bflat\b.*\bground_truth\b.*\bclass_pattern\b",
         ),
-        ("{kind: folder, root: /x, clean: {layout: nested}}", r"source\.clean\.path\b"),
+        ("{kind: folder, root: /x, clean: {layout: nested}}", r"images\.clean\.path\b"),
     ],
 )
 def test_a_source_that_cannot_be_is_refused_when_the_file_is_read(tmp_path: Path, source: str, named: str):

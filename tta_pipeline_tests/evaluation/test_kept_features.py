@@ -306,6 +306,10 @@ def test_features_that_were_read_are_the_last_to_go(cells: DecodedCache):
     os.utime(first.path, (1, 1))
     assert first.read() is not None
 
-    DecodedCache(folder=cells.folder, limit_bytes=first.path.stat().st_size).files.make_room(0)
+    full = DecodedCache(folder=cells.folder, limit_bytes=2 * first.path.stat().st_size)
+    third = FeatureCacheEntry(
+        full, fingerprint=Fingerprint(parts={"number": 3}), manifest_sha256="0" * 64, num_samples=4
+    )
+    third.write(torch.zeros(4, 4))
 
-    assert [first.path] == files(cells)
+    assert {first.path, third.path} == {*files(cells)}

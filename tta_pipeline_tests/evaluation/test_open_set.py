@@ -48,7 +48,7 @@ from tta_pipeline_tests.shards.cell import QUIET
 
 CELLS = (Cell(corruption=NOISE, severity=5), CONTRAST_5, CLEAN)
 NUM_LETTERS = 40
-UNKNOWN = {"source": "letters", "share": 0.2}
+UNKNOWN = {"benchmark": "letters", "share": 0.2}
 NUM_KNOWN, NUM_UNKNOWN = 150, 38
 OPEN = {"shift": "reset_each_shift", "unknown": UNKNOWN}
 
@@ -201,7 +201,7 @@ def test_the_fingerprint_has_the_unknown_images_and_is_as_before_without_them(bo
 
     assert all("unknown" not in each and "unknown" not in each["settings"]["protocol"] for each in closed)
     assert found[0]["unknown"] != found[1]["unknown"]
-    assert {"source": "letters", "share": 0.2} == found[0]["settings"]["protocol"]["unknown"]
+    assert {"benchmark": "letters", "share": 0.2} == found[0]["settings"]["protocol"]["unknown"]
     assert found[0]["settings"] != other[0]["settings"]
     assert all(each["unknown"]["clean"] for each in found)
 

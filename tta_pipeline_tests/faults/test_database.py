@@ -17,7 +17,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
-from tta_pipeline_tests.conftest import start_python
+from tta_pipeline_tests.conftest import in_one_line, start_python
 from tta_pipeline_tests.faults.counted import published, recorded
 from tta_pipeline_tests.faults.full_disk import run_limited
 from tta_pipeline_tests.results.database.made import made_environment, record
@@ -102,8 +102,8 @@ def test_a_full_disk_leaves_the_database_as_it_was(locations: Locations):
     status, errors = run_limited(len(before) // 2, "results", "rebuild", env=environment)
 
     assert 1 == status
-    *_, line = errors.strip().splitlines()  # after the progress of a slow machine
-    assert line.startswith(f"RecordError: {locations.metrics} cannot be written")
+    *_, line = in_one_line(errors).strip().splitlines()  # after the progress of a slow machine
+    assert line.startswith(f"error: {locations.metrics} cannot be written")
     assert "make room" in line
     assert before == locations.metrics.read_bytes()
     assert {".metrics.lock", "metrics.duckdb", "results"} == {path.name for path in locations.root.iterdir()}

@@ -527,7 +527,7 @@ def test_top_layers_stay_as_they_are(method: str):
 
 
 @pytest.mark.parametrize("split", ["none", "hard", "soft"])
-@pytest.mark.parametrize("samples", ["all", "surer", "reliable"])
+@pytest.mark.parametrize("samples", ["all", "surer_than_source", "reliable"])
 def test_unient_follows_its_formula(samples: str, split: str):
     """Entropy of known images falls, of unknown ones rises; of OSTTA's samples only those enter that became surer, of
     ETA's only those that are reliable and unlike earlier ones, by their weights.
@@ -561,7 +561,7 @@ def test_unient_follows_its_formula(samples: str, split: str):
         optimizer.step()
         optimizer.zero_grad()
 
-    settings = {**SETTINGS, "samples": samples, "split": split, "unknown_weight": 0.3, "marginal_weight": 0.7}
+    settings = {**SETTINGS, "adapt_on": samples, "split": split, "unknown_weight": 0.3, "marginal_weight": 0.7}
     predicted, adapted = run("unient", surer(batch_norm_model()), contrasts(), d_margin=0.994, **settings)
     assert_follows(expected, predicted)
     torch.testing.assert_close(adapted.confidence(predicted[0]), predicted[0].exp().sum(1).log())

@@ -31,7 +31,7 @@ OTHER = Cell(corruption="contrast", severity=5)
 def shard(tree: Path, output: Path) -> list[ShardSet]:
     """Shard every cell of *tree*."""
     source = FolderSection(kind="folder", root=tree)
-    order = ShardRequest(source=source, output=output, settings=LIMITS, dataset=shipped_sets()["imagenet_c"])
+    order = ShardRequest(images=source, output=output, settings=LIMITS, dataset=shipped_sets()["imagenet_c"])
     return [step.done.shard_set for step in shard_everything(order, lambda *_: QUIET)]
 
 
@@ -122,7 +122,7 @@ def test_a_folder_of_ones_own_choice_is_no_cell(write: Callable, tmp_path: Path)
     tree = tmp_path / "images"
     write_tree(tree, classes={"n01": 2})
     source, output = FolderSection(kind="folder", root=tree, class_dir_depth=0), tmp_path / "val" / "0"
-    order = ShardRequest(source=source, output=output, settings=LIMITS, dataset=shipped_sets()["imagenet_c"])
+    order = ShardRequest(images=source, output=output, settings=LIMITS, dataset=shipped_sets()["imagenet_c"])
 
     (step,) = shard_everything(order, lambda *_: QUIET)
 

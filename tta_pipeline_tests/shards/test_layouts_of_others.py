@@ -35,7 +35,7 @@ from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import verify_shard_sets
-from tta_pipeline_tests.conftest import jpeg
+from tta_pipeline_tests.conftest import in_one_line, jpeg
 from tta_pipeline_tests.data.labels.test_label_files import write_devkit
 from tta_pipeline_tests.shards.cell import CELL, QUIET
 
@@ -278,7 +278,9 @@ def test_numbers_of_the_devkit_are_no_labels(tmp_path: Path):
         assert [2, 1, 0] == labels(tmp_path / folder)
         assert tuple(sorted(wnids.values())) == ShardSet.open(tmp_path / folder).manifest.classes
     write_shard(tmp_path / "wrong" / "0.tar", [{"jpg": jpeg(0), "cls": 0}])
-    assert "found the number 0 in a label member; expected 1 to 3" in run(tmp_path / "wrong", "--devkit", devkit).output
+    assert "found the number 0 in a label member; expected 1 to 3" in in_one_line(
+        run(tmp_path / "wrong", "--devkit", devkit).output
+    )
 
 
 def test_a_devkit_that_is_given_later_counts(tmp_path: Path):

@@ -16,7 +16,7 @@ from tta_pipeline.data.images.kinds.clean_images import MD5_BY_ARCHIVE, CleanIma
 from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.errors import ImagesError
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import jpeg, write_tree
+from tta_pipeline_tests.conftest import in_one_line, jpeg, write_tree
 from tta_pipeline_tests.data.images.test_archive import archive
 
 FILES_OF_A_SET = {"clean-0-00000.tar", "manifest.json", "samples.parquet", "checksums.xxh64", "writer.json",
@@ -137,7 +137,7 @@ def test_the_published_archives_of_ilsvrc2012_are_known(tmp_path: Path):
         cells=(CLEAN,), dataset=dataset, spill_root=tmp_path, generated_root=tmp_path, image_size=32
     )
 
-    assert (1, True) == (refused.exit_code, bool(re.search(told, refused.stderr)))
+    assert (1, True) == (refused.exit_code, bool(re.search(told, in_one_line(refused.stderr))))
     with pytest.raises(ImagesError, match=told), clean.open(context).prepared((CLEAN,)):
         pass
     with pytest.raises(ValueError, match=r"mine\.tar.*ILSVRC2012_img_val\.tar"):

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tta_pipeline.cli import main
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import jpeg, write_tree
+from tta_pipeline_tests.conftest import in_one_line, jpeg, write_tree
 
 
 def run(*arguments: object) -> Result:
@@ -46,10 +46,7 @@ def test_a_prefix_chooses_cells(tmp_path: Path):
         write_tree(tmp_path / "tree" / cell, classes={"n01": 2})
     for prefix, expected in (("fog", ["fog/1", "fog/5"]), ("fog/5", ["fog/5"])):
         output = tmp_path / f"out-{len(expected)}"
-        assert (
-            0
-            == run("shards", "make", tmp_path / "tree", output, "--num-shards", "1", "--group-prefix", prefix).exit_code
-        )
+        assert 0 == run("shards", "make", tmp_path / "tree", output, "--num-shards", "1", "--only", prefix).exit_code
         assert expected == sorted(str(path.parent.relative_to(output)) for path in output.rglob("manifest.json"))
 
 
@@ -182,5 +179,7 @@ def test_a_dataset_of_other_classes_than_the_pinned_ones_is_refused(tmp_path: Pa
     refused = run(*command, "--dataset", "imagenet_c_bar", "--class-map", "imagenet")
 
     assert 1 == refused.exit_code
-    assert f"is pinned at {tmp_path / 'out' / 'class_map.json'}; expected the 1 pinned classes" in refused.stderr
+    assert f"is pinned at {tmp_path / 'out' / 'class_map.json'}; expected the 1 pinned classes" in in_one_line(
+        refused.stderr
+    )
     assert (tmp_path / "out/fog/5").is_dir()

@@ -77,13 +77,6 @@ def test_the_lineage_of_a_group_fits_one_screen(server: WebServer, browser: webd
         assert max(each["x"] for each in left) < min(each["x"] for each in right)
 
 
-def test_runs_of_commands_are_on_the_timeline(server: WebServer, browser: webdriver.Chrome):
-    """Those that a command made, not the web server: here, the run that made the sweep."""
-    browser.get(f"{server.url}/overview/activity/timeline")
-
-    assert seen(browser, "Jobless asset materializations").is_displayed()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("across", ["Partitions", "Events"])
 def test_plots_of_what_was_measured(server: WebServer, browser: webdriver.Chrome, tmp_path: Path, across: str):

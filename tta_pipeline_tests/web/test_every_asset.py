@@ -21,7 +21,7 @@ models:
   drawn: {kind: trained, epochs: 1, width: 4, randaugment: {}}
   loose: {kind: trained, epochs: 1, width: 4, loader: imagefolder}
 experiments:
-  images: {model: loose, method: source}
+  source: {model: loose, method: source}
   tent: {model: drawn, method: tent, preset: cifar}
   continual: {model: drawn, method: tent, preset: cifar, protocol: continual}
 tuning:

@@ -190,7 +190,7 @@ def discover_tree(
         raise ImagesError(
             f"no folder {class_dir_depth} levels under {root} begins with {', '.join(prefixes) or 'anything'}; "
             "expected "
-            "<corruption>/<severity>: check --class-dir-depth and --group-prefix"
+            "<corruption>/<severity>: check --class-dir-depth and --only"
         )
     return FolderTree(root=root, cells=tuple(folders), elsewhere=tuple(folders.items()))
 

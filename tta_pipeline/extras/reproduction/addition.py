@@ -138,7 +138,9 @@ def _require_size(origin: Path, sizes: Iterable[int]) -> None:
 
 def _require_archive(name: str, origin: Path | str) -> None:
     if not name.endswith(_SUFFIXES):
-        raise RecordError(f"{origin} is no folder; expected one, or an archive that ends with {', '.join(_SUFFIXES)}")
+        raise RecordError(
+            f"{origin} is no folder; expected a folder, or an archive that ends with {', '.join(_SUFFIXES)}"
+        )
 
 
 @contextmanager

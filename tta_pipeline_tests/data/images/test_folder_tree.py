@@ -158,5 +158,5 @@ def test_a_prefix_without_a_match_is_refused(tmp_path: Path):
     """The error says what was looked for and where."""
     write_tree(tmp_path / "fog" / "5", classes={"n01": 1})
 
-    with pytest.raises(ImagesError, match=r"snow.*--class-dir-depth.*--group-prefix"):
+    with pytest.raises(ImagesError, match=r"snow.*--class-dir-depth.*--only"):
         discover_tree(tmp_path, class_dir_depth=2, prefixes=["snow"])

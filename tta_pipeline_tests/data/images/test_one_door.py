@@ -73,7 +73,7 @@ def test_options_and_fields_give_one_section(
     told = {**DEFAULTS, **options, "sources": tuple(map(Path, sources))}
     md5s, arguments = told.pop("md5s", ()), told.pop("arguments", ())
 
-    assert load_benchmark(path).source == _section(told, md5s, arguments)
+    assert load_benchmark(path).images == _section(told, md5s, arguments)
 
 
 def test_every_kind_that_the_verb_takes_is_tried_above():
@@ -108,7 +108,7 @@ def test_no_two_cells_have_the_same_images(tmp_path: Path, source: str, found: s
     """Their shards would have other names and equal images, and every mean would be wrong."""
     path = tmp_path / "mine.yaml"
     head = HEAD.replace("shards: {num_shards: 1}\n", "") if "kind: shards" in source else HEAD
-    path.write_text(f"{head}corruptions: [fog, snow]\nseverities: [1, 2]\nsource: {source}\n")
+    path.write_text(f"{head}corruptions: [fog, snow]\nseverities: [1, 2]\nimages: {source}\n")
 
     if found:
         with pytest.raises(BenchmarkFileError, match=found.replace("|", r"\|")):

@@ -128,9 +128,9 @@ def test_shards_of_other_code_are_refused(module: Path, monkeypatch: pytest.Monk
     """The manifest has the function, its code and its arguments."""
     folder, locations = module.parent, Locations(root=module.parent / "data")
     made = shards_of(benchmark(folder), folder)
-    assert made.manifest.images.recipe is not None
-    assert "my_images:images" == made.manifest.images.recipe["function"]
-    assert not made.manifest.images.generated
+    assert made.manifest.source.recipe is not None
+    assert "my_images:images" == made.manifest.source.recipe["function"]
+    assert not made.manifest.source.generated
 
     monkeypatch.delitem(sys.modules, "my_images")
     module.write_text(IMAGES.replace("shade=7", "shade=8"))
@@ -258,8 +258,8 @@ def test_shards_make_takes_a_function(module: Path):
 
     manifest = ShardSet.open(folder / "shards/fog/5").manifest
     assert ("fog|5", 3, ("a", "b")) == (manifest.cell.key, manifest.num_samples, tuple(manifest.classes))
-    assert manifest.images.recipe is not None
-    assert {"root": f"{folder}/set", "shade": 9} == manifest.images.recipe["arguments"]
+    assert manifest.source.recipe is not None
+    assert {"root": f"{folder}/set", "shade": 9} == manifest.source.recipe["arguments"]
 
 
 @pytest.mark.parametrize(

@@ -144,11 +144,11 @@ def test_each_cell_tells_its_places(tmp_path: Path):
     for text, expected in texts.items():
         path = tmp_path / "mine.yaml"
         path.write_text(
-            f"title: x\ncustom: {{names: [fog], severities: [2], folders: {{fog: Fog}}}}\nsource: {text}\n"
+            f"title: x\ncustom: {{names: [fog], severities: [2], folders: {{fog: Fog}}}}\nimages: {text}\n"
             f"image_size: 32\n{'' if 'kind: shards' in text else shards}models: {{}}\nexperiments: {{}}\n"
         )
         benchmark = load_benchmark(path)
-        assert expected == tuple(map(str, benchmark.source.places(benchmark.cells[0], benchmark.dataset)))
+        assert expected == tuple(map(str, benchmark.images.places(benchmark.cells[0], benchmark.dataset)))
 
 
 def test_shards_of_a_set_without_severities(tmp_path: Path):

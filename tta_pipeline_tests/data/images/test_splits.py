@@ -163,7 +163,7 @@ def test_a_new_set_is_one_file(tmp_path: Path):
     assert ("{}",) == benchmark.models["own"].templates
 
     (tmp_path / "vans.yaml").write_text(text.replace("dataset: vans", "dataset: imagenet_v2"))
-    with pytest.raises(BenchmarkFileError, match=r"source\.split.*\bimagenet_v2\b"):
+    with pytest.raises(BenchmarkFileError, match=r"images\.split.*\bimagenet_v2\b"):
         load_benchmark(tmp_path / "vans.yaml")
 
 

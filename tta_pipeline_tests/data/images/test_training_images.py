@@ -178,12 +178,12 @@ def test_training_shards_may_be_at_urls(tmp_path: Path):
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ("{kind: folder, root: x}\ntrain_shards: {num_shards: 1}", r"train_shards.*source\.train"),
+        ("{kind: folder, root: x}\ntrain_shards: {num_shards: 1}", r"train_shards.*images\.train"),
         ("{kind: shards, root: x, train_files: a.tar}", r"train_files.*'a\.tar'"),
-        ("{kind: shards, root: x, train: 'https://example.org/train'}", r"source\b.*\broot\b.*\btrain\b"),
+        ("{kind: shards, root: x, train: 'https://example.org/train'}", r"images\b.*\broot\b.*\btrain\b"),
         (
             "{kind: folder, root: x, train: {path: x, layout: flat}}",
-            r"source\.train.*\bflat\b.*\bground_truth\b.*\bclass_pattern\b",
+            r"images\.train.*\bflat\b.*\bground_truth\b.*\bclass_pattern\b",
         ),
     ],
 )
@@ -195,7 +195,7 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path, source: str, name
 
 def test_a_model_cannot_be_trained_without_images(tmp_path: Path):
     """The error says which field would name them."""
-    with pytest.raises(BenchmarkFileError, match=r"models\.mine\.kind.*'trained'.*source\.train"):
+    with pytest.raises(BenchmarkFileError, match=r"models\.mine\.kind.*'trained'.*images\.train"):
         benchmark(tmp_path, "{kind: folder, root: x}", models="{mine: {kind: trained}}")
 
 

@@ -230,7 +230,7 @@ sets:
 models:
   resnet50: {kind: torchvision, architecture: resnet50, weights: IMAGENET1K_V1, classes: imagenet}
 experiments:
-  images: {model: resnet50, method: source}
+  source: {model: resnet50, method: source}
   few: {model: resnet50, method: source, subset: {first: 1000}, severities: [5]}
 """
 

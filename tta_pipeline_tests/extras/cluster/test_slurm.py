@@ -34,7 +34,7 @@ shards: {samples_per_shard: 60}
 models:
   cnn: {kind: trained, epochs: 2, width: 8}
 experiments:
-  images: {model: cnn, method: "noted:SOURCE", batch_size: 32}
+  source: {model: cnn, method: "noted:SOURCE", batch_size: 32}
 """
 CELLS = ("brightness-3", "brightness-5", "clean-0", "contrast-3", "contrast-5", "gaussian_noise-3", "gaussian_noise-5")
 NOTED = '''

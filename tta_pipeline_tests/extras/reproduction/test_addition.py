@@ -270,7 +270,7 @@ def test_results_by_other_code_are_added_too(root: Path, copied: Path):
         ("cut.tar.gz", "cannot be unpacked"),
         ("out.tar", "cannot be unpacked"),
         ("none.tar", "No such file"),
-        ("picture.png", "expected one, or an archive"),
+        ("picture.png", "expected a folder, or an archive"),
     ],
 )
 def test_an_archive_that_harms_is_refused(root: Path, published: Path, tmp_path: Path, archive: str, expected: str):
@@ -286,7 +286,7 @@ def test_an_archive_that_harms_is_refused(root: Path, published: Path, tmp_path:
     done = ask(root, "results", "add", str(tmp_path / archive), "--as", "alice")
 
     assert done.exit_code == 1
-    assert expected in " ".join(done.stderr.split())
+    assert expected in " ".join(in_one_line(done.stderr).split())
     assert not (root / "added").exists()
 
 

@@ -175,7 +175,7 @@ def test_a_list_of_samples_travels_with_the_result(root: Path, tmp_path: Path):
     names = ShardSet.open(there / "small" / "shards" / "contrast" / "5").index.table["source_name"].to_pylist()
     path = tmp_path / "few.txt"
     path.write_text("\n".join(names[:40]))
-    own = {"model": "cnn", "method": "tent", "preset": "cifar", "batch_size": 32, "subset": {"listed": str(path)}}
+    own = {"model": "cnn", "method": "tent", "preset": "cifar", "batch_size": 32, "subset": {"file": str(path)}}
     with (there / "benchmarks" / "small.yaml").open("a") as file:
         file.write(indent(yaml.safe_dump({"own": own}), "  "))
     results = ExperimentResults(

@@ -339,7 +339,7 @@ class Made:
 @pytest.fixture(scope="module")
 def one(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A copy with one experiment, which has a result of one cell and a damaged record of another."""
-    text = SMALL[: SMALL.index("  images: {")] + "  norm: {model: cnn, method: norm, batch_size: 32}\n"
+    text = SMALL[: SMALL.index("  source: {")] + "  norm: {model: cnn, method: norm, batch_size: 32}\n"
     there = copied_results(sweep, tmp_path_factory.mktemp("one"), text=text).locations
     drop_other_plans(there, "small", ["norm"])
     stored = {each.result.key: each.path for each in results_of(there.root, "small", "norm")}

@@ -95,7 +95,7 @@ ROBUSTBENCH = ",fog,fog,snow\n,1,5,5\nAlexNet,0.3,0.06,0.05\nStandard_R50,0.9,0.
 def test_a_run_is_compared_with_a_published_table(ask, tmp_path: Path):
     """On the cells of both: tent is within chance of 80 images a cell, and source is not."""
     (tmp_path / "published.csv").write_text(PUBLISHED)
-    source, tent = json.loads(ask("--published", str(tmp_path / "published.csv"), "--json").stdout)
+    source, tent = json.loads(ask("--reference", str(tmp_path / "published.csv"), "--json").stdout)
 
     assert ("tent", 2, True, "snow|5", "Someone 2026, table 2") == tuple(
         tent[name] for name in ("published_as", "num_cells", "agrees", "largest_at", "source")
@@ -107,19 +107,21 @@ def test_a_run_is_compared_with_a_published_table(ask, tmp_path: Path):
     errors = [(2 * share * (1 - share) / 80) ** 0.5 for share in (0.24, 0.3)]
     assert 1.96 * sum(errors) / 2 == pytest.approx(tent["chance_error"])
     assert (1, False) == (source["num_cells"], source["agrees"])
-    assert "no further from the published one" in ask("--published", str(tmp_path / "published.csv")).stdout
+    assert "no further from the published one" in ask("--reference", str(tmp_path / "published.csv")).stdout
 
 
 def test_robustbenchs_own_table_is_read(ask, tmp_path: Path):
     """Its accuracies become errors, and every experiment is compared with the line that is asked for."""
     (tmp_path / "table.csv").write_text(ROBUSTBENCH)
     path = str(tmp_path / "table.csv")
-    found = json.loads(ask("--published", path, "--line", "Standard_R50", "--benchmark", "made", "--json").stdout)
+    found = json.loads(
+        ask("--reference", path, "--reference-row", "Standard_R50", "--benchmark", "made", "--json").stdout
+    )
 
     assert [("source", True), ("tent", False)] == [(row["experiment"], row["agrees"]) for row in found]
     assert [0.52, 0.52] == pytest.approx([row["published_error"] for row in found])
-    assert "no experiment has cells and the name of a line" in ask("--published", path).output
-    assert "expected one of AlexNet, Standard_R50" in ask("--published", path, "--line", "R50").output
+    assert "no experiment has cells and the name of a line" in ask("--reference", path).output
+    assert "expected one of AlexNet, Standard_R50" in ask("--reference", path, "--reference-row", "R50").output
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ def test_robustbenchs_own_table_is_read(ask, tmp_path: Path):
 def test_a_faulty_table_is_refused(ask, tmp_path: Path, text: str, message: str):
     """With the row, what stands there and what was expected."""
     (tmp_path / "published.csv").write_text(text)
-    refused = ask("--published", str(tmp_path / "published.csv"))
+    refused = ask("--reference", str(tmp_path / "published.csv"))
 
     assert refused.exit_code != 0
     assert message in " ".join(refused.output.split())
