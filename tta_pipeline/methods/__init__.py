@@ -44,8 +44,8 @@ def build(
         source_data: Batches of clean images and their labels, for methods that need some; see `method`.
         seed: Seed of all random draws of the method.
         batch_size: Number of images in a batch of the stream, or None if unknown. A method that needs larger batches
-            is refused.
-        hyperparameters: Hyperparameters that replace those of the preset.
+            raises an error.
+        hyperparameters: Hyperparameters that override the preset.
 
     Raises:
         AdaptationError: the method or the preset is unknown, a hyperparameter is invalid, or the method cannot
@@ -68,7 +68,7 @@ def build(
     kind = import_implementation(entry)
     with naming_own_code(method, kind, "__init__", expected="a method, built like `Method`"):
         built = kind(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)
-    if ":" not in method or "name" not in vars(type(built)):  # an inherited name is that of another method
+    if ":" not in method or "name" not in vars(type(built)):  # an inherited name is another method's
         built.name = entry.named(method, preset, settings)
     return built
 

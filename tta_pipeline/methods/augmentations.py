@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import conv2d, grid_sample, pad
 
 _GROUP_BYTES = 2**25
-"""Largest number of bytes of views that are drawn at once, except where one image, or one view of a batch, has more.
+"""Largest number of bytes of views that are drawn at once, unless a single image, or one view of a batch, needs more.
 
 Larger groups need more memory and gain nothing: on an accelerator, work on this many bytes already takes longer than
 its submission. The limit is the same on every device, since the draws of CoTTA depend on it.

@@ -27,7 +27,7 @@ USUAL_SETS: Mapping[str, Published] = {
 }
 """Datasets for which most methods have values, by preset."""
 NetworkFamily = Literal["resnet", "vit", "clip"]
-"""Kinds of network for which papers have values: with batch norm, such as a ResNet; a ViT; the towers of a CLIP."""
+"""Kinds of network for which papers have values: with batch norm, such as a ResNet; a ViT; CLIP's towers."""
 METHODS_PAGE = "docs/reference/methods.md"
 """The page that lists the methods and their hyperparameters."""
 
@@ -39,7 +39,7 @@ class Hyperparameters(ConfigModel):
     takes_gradients: ClassVar[bool] = False
     """Whether the method takes gradients, which would vanish in fp16."""
     own_ways: ClassVar[frozenset[str]] = frozenset()
-    """Hyperparameters that choose between our way to compute and that of the authors' code; either is published."""
+    """Hyperparameters that choose between our computation and the authors' code's; either is published."""
     code_of_choices: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     """Code that only one choice runs, `<module>:<name>` by hyperparameter and choice. It is imported by name, so that
     an edit outdates only the results whose hyperparameters choose it."""
@@ -50,7 +50,7 @@ class Hyperparameters(ConfigModel):
         return {name: code for name, code in chosen.items() if code is not None}
 
     def import_choice(self, name: str) -> Any:
-        """Import the code that the value of the hyperparameter *name* chooses; None if it needs no code of its own.
+        """Import the code that the value of the hyperparameter *name* chooses; None if it needs no separate code.
 
         Raises:
             AdaptationError: the code cannot be imported.

@@ -7,7 +7,7 @@ What all methods share:
 - **Model.** The model is put into evaluation mode (no dropout, no stochastic depth) and stays there. `norm_layers` sets
   the statistics that batch norm uses. The method owns the model: a second model is a `frozen_copy` (`ema`).
 - **Source data.** `source_data` gives clean batches `(images, labels)`, float (B, 3, H, W) in [0, 1] and int64 (B,), on
-  any device, and can be iterated again, in the same order. `MethodEntry.source_data` in the catalogue says whether a
+  any device, and can be iterated again, in the same order. `MethodEntry.source_data` in the catalogue shows whether a
   method uses it.
 - **Randomness.** Only `self.generator`, which is on the model's device, or on the host for MEMO, TTAug and FOA, and
   starts from the seed; never the global generator.
@@ -92,7 +92,7 @@ class Method(Stateful, ABC):
 
     @property
     def views_read(self) -> ViewsRead | None:
-        """What decides the views whose features the method reads from now on; None: it reads those of the images."""
+        """What decides the views whose features the method reads from now on; None: it reads the images' features."""
         return None
 
     def predict(self, images: torch.Tensor) -> torch.Tensor:
@@ -103,7 +103,7 @@ class Method(Stateful, ABC):
     def predict_unadapted(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K) of the network as it is now for *images*, without adaptation; counted as in `predict`.
 
-        A teacher, prototypes or other state that a method keeps beside the network are not used.
+        A method's other state, such as a teacher or prototypes, is not used.
         """
         self._remember_start()
         with torch.inference_mode():

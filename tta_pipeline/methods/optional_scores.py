@@ -1,6 +1,6 @@
-"""What a method may give besides logits. The evaluation asks for it; no method has to give any.
+"""Scores that a method may return besides logits. The evaluation reads them if they exist.
 
-They are not part of `Method`, so that a method that gives none of them does not know them.
+They are not part of `Method`, so a method without them needs no code for them.
 """
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class HasConfidence(Protocol):
-    """A method that says by its own score how sure it is that an image belongs to a known class."""
+    """A method with its own score of how confident it is that an image belongs to a known class."""
 
     def confidence(self, logits: "torch.Tensor") -> "torch.Tensor":
         """Return the score, (B,), of the images with *logits*, (B, K): the higher, the surer. It changes nothing."""

@@ -1,4 +1,4 @@
-"""What a user's own method does wrong, in one line: what it raises, and what it returns in place of logits."""
+"""Errors of a user's own method, in one line: what it raises, and what it returns instead of logits."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ def naming_own_code(name: str, kind: type, function: str, *, expected: str) -> I
 
 
 def require_logits(logits: object, method: Method, *, num_images: int) -> None:
-    """Refuse what *method* returned in place of logits (B, K) for *num_images* images."""
+    """Raise an error unless *method* returned logits (B, K) for *num_images* images."""
     shape = (num_images, method.num_classes)
     if isinstance(logits, torch.Tensor) and logits.shape == shape and logits.is_floating_point():
         if not logits.requires_grad:

@@ -75,7 +75,7 @@ def _find_named_norms(norms: Mapping[str, nn.Module], named: Sequence[str], meth
 
 
 def _contains(part: str, name: str) -> bool:
-    """Return whether the layer *name* is the part of the network called *part*, or lies in it."""
+    """Return whether the layer *name* is the part of the network called *part*, or inside it."""
     return f"{name}.".startswith(f"{part}.")
 
 

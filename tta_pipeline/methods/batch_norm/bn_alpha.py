@@ -15,7 +15,7 @@ from tta_pipeline.methods.norm_layers import require_batch_norm, use_mixed_stati
 
 
 class BnAlpha(Method):
-    """Mixes source statistics with those of the current batch, and keeps no state between batches."""
+    """Mixes source statistics with the current batch's, and keeps no state between batches."""
 
     name = "bn_alpha"
 

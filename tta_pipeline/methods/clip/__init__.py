@@ -1,1 +1,1 @@
-"""The zero-shot classifier of a CLIP."""
+"""Methods for CLIP's zero-shot classifier."""

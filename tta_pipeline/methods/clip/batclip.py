@@ -1,4 +1,4 @@
-"""BATCLIP: both towers of a CLIP adapt, so that images are sure and near to their text, and classes far apart.
+"""BATCLIP: both CLIP towers adapt, so that predictions are confident, images near their text, and classes far apart.
 
 Maharana et al. 2025, "BATCLIP: bimodal online test-time adaptation for CLIP", as its authors' program has it. The
 affine parameters of the norm layers of both towers take steps on the entropy of the predictions, minus the mean
@@ -53,7 +53,7 @@ class Batclip(GradientMethod):
 
 
 class _BothTowers(nn.Module):
-    """A CLIP whose text features are computed in each pass, from the parameters that its text tower has by then.
+    """A CLIP model that recomputes its text features in each pass, from the text tower's current parameters.
 
     Args:
         model: The classifier, with whatever normalises its images.

@@ -1,4 +1,4 @@
-"""BCA: a CLIP's class embeddings, and the class prior of each embedding, become running means over the stream.
+"""BCA: CLIP's class embeddings, and the class prior of each embedding, become running means over the stream.
 
 Zhou et al. 2025, "Bayesian test-time adaptation for vision-language models", section 3: the prediction is
 P(y|x) = sum over m of P(y|m) P(m|x). The likelihood P(m|x) is the softmax of the scaled cosines between the image and
@@ -6,9 +6,9 @@ the class embeddings m, which start as the text features. The prior P(y|m) start
 is probable enough, the image enters the running mean of this embedding, and the prediction enters the running mean of
 its prior.
 
-The authors' program (buerzlh/Bayesian-Test-Time-Adaptation-for-Vision-Language-Models) could not be had. This file
-follows the paper's equations as public readings quote them, and takes the constants of TTABC's program
-(walawalagoose/TTABC), which uses the predicted class in place of the most probable embedding.
+The authors' program (buerzlh/Bayesian-Test-Time-Adaptation-for-Vision-Language-Models) was not available. This file
+follows the paper's equations as quoted by others, and takes the constants of TTABC's program
+(walawalagoose/TTABC), which uses the predicted class instead of the most probable embedding.
 Images are processed in order, so the batch size does not change the predictions.
 """
 

@@ -1,9 +1,10 @@
-"""BoostAdapter: TDA whose positive cache also has the surest crops of the present image.
+"""BoostAdapter: TDA whose positive cache also contains the most confident crops of the current image.
 
 Zhang et al. 2024, "BoostAdapter: improving vision-language test-time adaptation via regional bootstrapping", as its
 authors' program has it for fine-grained sets and corruptions. The caches keep images as TDA's do, with one difference:
-the negative cache keeps the latest images, not those of lowest entropy. For its own prediction alone, an image's surest
-views enter a copy of the positive cache with more places. Images are taken in order, so the batch size changes nothing.
+the negative cache keeps the latest images, not the images of lowest entropy. For an image's own prediction only, its
+most confident views enter a copy of the positive cache with more places. Images are processed in order, so the batch
+size does not change the predictions.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ from tta_pipeline.methods.losses import entropy
 
 
 class BoostAdapter(CropMethod):
-    """Adds the votes of cached images and of the image's own views, and subtracts those of the negative cache."""
+    """Adds the votes of cached images and of the image's own views, and subtracts the negative cache's votes."""
 
     name = "boostadapter"
     state_attrs = ("_caches", "_num_seen")
@@ -48,7 +49,7 @@ class BoostAdapter(CropMethod):
             negative_rank=torch.full_like(uncertainties[0], -self._num_seen),
         )
         boosted = self._caches.positive.with_free_places(self._num_boosting)
-        surest = uncertainties.argsort(stable=True)[: self._num_kept]
-        for label, uncertainty, view in zip(labels[surest], uncertainties[surest], features[surest], strict=True):
+        chosen = uncertainties.argsort(stable=True)[: self._num_kept]
+        for label, uncertainty, view in zip(labels[chosen], uncertainties[chosen], features[chosen], strict=True):
             boosted.enter(label, uncertainty, view)
         return self._caches.correct(logits[0], features[0], positive=boosted)

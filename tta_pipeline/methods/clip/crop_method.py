@@ -1,4 +1,4 @@
-"""Methods that predict each image from a CLIP's features of its views: the image itself, and random crops of it.
+"""Methods that predict each image from CLIP features of its views: the image itself, and random crops of it.
 
 Views of many images are drawn at once, by a generator on the host; the views of one image are one batch of the image
 tower. What follows the features is computed in float32, under autocast too.
@@ -55,9 +55,9 @@ class CropMethod(Method):
             return self._predict_views(logits, features)
 
     def _draw_views(self, images: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Yield the views (V, 3, H, W) of each image; those of a whole batch would take gigabytes.
+        """Yield the views (V, 3, H, W) of one image at a time; a whole batch's views would take gigabytes.
 
-        In place of images, *images* may be kept features (B, V, D) of all views, which are yielded as they are.
+        *images* may also be cached features (B, V, D) of all views, which are yielded unchanged.
         """
         if images.ndim == _DIMENSIONS_OF_FEATURES:
             skip_views(len(images), self.generator, num_views=self._num_views - 1)  # so that later crops are the same

@@ -3,8 +3,8 @@
 Li et al. 2025, "Efficient and context-aware label propagation for zero-/few-shot training-free adaptation of
 vision-language model", with its authors' program. Each image is joined to its nearest texts by cosine, and to its
 nearest images by a cosine in which dimensions weigh as much as the texts vary in them. Similarities are raised to a
-power, and the graph is symmetric and normalised. Labels of the texts are fixed; those of all images follow their
-neighbours for a few turns. Between two images of the stream each keeps a part of its label.
+power, and the graph is symmetric and normalised. The texts' labels are fixed; the images' labels follow their
+neighbours for a few iterations. Between two images of the stream each keeps a part of its label.
 
 As in the program, the present image is in the graph twice, and its copy is predicted. Images are taken in order, so the
 batch size changes nothing. State and time for an image grow with the stream: an image after N others takes, in each
@@ -85,7 +85,7 @@ class _Graph(Stateful):
 
     def _joined(self, weights: torch.Tensor, *images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the images' neighbours if the *images*, (N, 1) each, are added with *weights* (N, M)."""
-        # Stable, so that of the last image and its copy, which are equally near, the image is the neighbour.
+        # Stable: the last image and its copy are equally near, and the image must be the neighbour.
         found, places = torch.cat([self._image_weights, weights], 1).sort(dim=1, descending=True, stable=True)
         num_kept = self._settings.num_images
         return found[:, :num_kept], torch.cat([self._images, *images], 1).gather(1, places[:, :num_kept])
@@ -152,7 +152,7 @@ class _Edges:
         degrees.index_add_(0, neighbours, weights)
         scales = 1 / (degrees.sqrt() + 1e-6)
         weights = weights * scales[num_texts + images] * scales[neighbours]
-        # An edge to an image is one of both images; texts have fixed labels and need no edges of their own.
+        # An edge to an image belongs to both images. Texts need no edges, since their labels are fixed.
         backwards = weights * (neighbours >= num_texts)
         rows, order = torch.cat([images, (neighbours - num_texts).clamp(min=0)]).sort(stable=True)
         return cls(
@@ -162,5 +162,5 @@ class _Edges:
         )
 
     def sum_over(self, labels: torch.Tensor) -> torch.Tensor:
-        """Return for each image the sum of its neighbours' *labels*, (N, K); *labels* (K + N, K) are of all nodes."""
+        """Return the sum of each image's neighbours' labels, (N, K), from the *labels* (K + N, K) of all nodes."""
         return embedding_bag(self.nodes, labels, self.firsts, mode="sum", per_sample_weights=self.weights)

@@ -1,4 +1,4 @@
-"""Methods for the zero-shot classifier of a CLIP."""
+"""Entries of the methods for CLIP's zero-shot classifier."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -65,7 +65,7 @@ class ZeroHyperparameters(CropHyperparameters):
     """Hyperparameters of ZERO."""
 
     kept_share: float = Field(default=0.3, gt=0, le=1)
-    """Share of the views, those of lowest entropy, that vote (gamma in the paper)."""
+    """Share of the views that vote, lowest entropy first (gamma in the paper)."""
 
 
 class MtaHyperparameters(CropHyperparameters):
@@ -89,7 +89,7 @@ class TunedTextsHyperparameters(CropHyperparameters):
     steps: int = Field(default=1, ge=1, le=MAX_COUNT)
     """Number of updates for each image."""
     kept_share: float = Field(default=0.1, gt=0, le=1)
-    """Share of the views, those of lowest entropy, that enter the loss."""
+    """Share of the views that enter the loss, lowest entropy first."""
 
 
 class CtptHyperparameters(TunedTextsHyperparameters):
@@ -103,9 +103,9 @@ class BoostAdapterHyperparameters(TdaHyperparameters, CropHyperparameters):
     """Hyperparameters of BoostAdapter."""
 
     num_boosting: int = Field(default=1, ge=0, le=MAX_COUNT)
-    """Number of places of each class that the image's own views find beside those of the positive cache (delta)."""
+    """Number of extra places per class for the image's own views in the copy of the positive cache (delta)."""
     kept_share: float = Field(default=0.1, gt=0, le=1)
-    """Share of the views, those of lowest entropy, that enter the copy of the positive cache."""
+    """Share of the views that enter the copy of the positive cache, lowest entropy first."""
 
 
 class OnZetaHyperparameters(Hyperparameters):
@@ -153,13 +153,13 @@ class StatAHyperparameters(Hyperparameters):
     """Hyperparameters of StatA."""
 
     anchor_weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    """Number of images that the text of a class counts for beside those of the batch (alpha in the paper)."""
+    """Weight of a class's text relative to the batch, as a number of images (alpha in the paper)."""
     neighbour_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Weight of the assignments of similar images in the logits of an assignment (lambda_laplacian in the code)."""
     num_neighbours: int = Field(default=3, ge=1, le=MAX_COUNT)
     """Number of images that an image is joined to."""
     num_turns: int = Field(default=10, ge=1, le=MAX_COUNT)
-    """Number of times that Gaussians are found anew, with the assignments."""
+    """Number of times that Gaussians and assignments are updated."""
 
 
 _VARIANTS: Published = {name: {} for name in ("imagenet_a", "imagenet_r", "imagenet_sketch", "imagenet_v2")}

@@ -9,7 +9,7 @@ from tta_pipeline.methods.stateful import Stateful
 
 
 class ImageCache(Stateful):
-    """The images of lowest rank in each class, such as the surest; free places have infinite rank.
+    """The images of lowest rank in each class, such as the most confident; free places have infinite rank.
 
     Args:
         num_classes: Number K of classes.

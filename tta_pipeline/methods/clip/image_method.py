@@ -1,6 +1,6 @@
-"""Methods that predict from a CLIP's features of the images of a stream alone, and leave both towers as they are.
+"""Methods that predict only from CLIP's image features, and leave both towers unchanged.
 
-What follows the features is computed in float32, under autocast too.
+All computation after the features is in float32, under autocast too.
 """
 
 from abc import abstractmethod

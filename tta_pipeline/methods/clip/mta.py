@@ -1,10 +1,10 @@
 """MTA: an image is predicted from the mode of its views' features, found by mean shift.
 
 Zanella and Ben Ayed 2024, "On the test-time zero-shot generalization of vision-language models: do we really need
-prompt learning?", as its authors' program has it. Each view has an inlierness: it is large where the view lies close to
-the mode, in a Gaussian kernel with a bandwidth of its own, and where inlier views predict the same. Inlierness and mode
-are found in turns, each by a few fixed-point steps; all images of a batch at once. The authors' code ends early where
-nothing moves any more; here all steps are taken, so that the host never waits.
+prompt learning?", as its authors' program has it. Each view has an inlierness: it is large if the view is close to
+the mode, in a Gaussian kernel with its own bandwidth, and if inlier views predict the same. Inlierness and mode are
+updated in turns, each by a few fixed-point steps, for all images of a batch at once. The authors' code stops early at
+convergence; this file takes all steps, so that the host never waits.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ class Mta(CropMethod):
             return self._towers.scale * mode @ self._towers.text_features.T
 
     def _find_mode(self, features: torch.Tensor, affinity: torch.Tensor) -> torch.Tensor:
-        """Return the mode (B, D) of *features* (B, V, D); *affinity* (B, V, V) says how alike views are predicted."""
+        """Return the mode (B, D) of *features* (B, V, D); *affinity* (B, V, V) compares the views' predictions."""
         settings = self._settings
         variance = _kernel_variance(features)
         mode = features[:, 0]

@@ -1,4 +1,4 @@
-"""OGA: a Gaussian for each class, from the surest images of the stream, is the likelihood beside the zero-shot prior.
+"""OGA: each class has a Gaussian likelihood, from the stream's most confident images; the prior is zero-shot.
 
 Fuchs et al. 2025, "Online Gaussian adaptation of vision-language models", with its authors' program. A cache keeps the
 images of each class that were predicted with the lowest entropy. A class with at least two of them has their mean; the
@@ -6,8 +6,8 @@ others have their text feature. All share one covariance. A batch enters the cac
 zero-shot probabilities times the softmax of the weighted Gaussian logarithms. The batch size thus matters.
 
 Two things follow the program: a mean divides by the places of the cache, not by the images in it, so a class with few
-images has a short mean, and the covariance is that of all centred images around their own mean. The precision is
-shrunk, as empirical Bayes ridge estimators are, up to four images for each dimension.
+images has a short mean, and the covariance is computed from all centred images around their own mean. With up to four
+images per dimension, the precision is shrunk like an empirical Bayes ridge estimator.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ _SHRUNK_UP_TO = 4
 
 
 class Oga(ImageMethod):
-    """Predicts by Gaussians of cached images and the zero-shot prior; logits are those of the posterior."""
+    """Predicts by Gaussians of cached images and the zero-shot prior; the logits are the posterior's."""
 
     name = "oga"
     state_attrs = ("_cache",)
@@ -54,7 +54,7 @@ class Oga(ImageMethod):
 def _precision(cache: torch.Tensor, is_kept: torch.Tensor, means: torch.Tensor) -> torch.Tensor:
     """Return the inverse covariance (D, D) of the kept images of *cache* (K, M, D); *is_kept* is (K, M).
 
-    Before a class has three images, it is that of a unit ball: D times the identity.
+    Until a class has three images, the unit ball's inverse covariance is returned: D times the identity.
     """
     width = cache.shape[2]
     count = is_kept.sum()

@@ -7,8 +7,8 @@ to these labels (online proxy learning). The prediction is a mixture of label an
 as the stream goes on. Images are taken in order, each predicted before it is learned, so the batch size does not change
 predictions.
 
-The authors' program knows the length of its stream; here `stream_size` says after how many images the share of the
-proxies stops growing.
+The authors' program knows the length of its stream; here the share of the proxies
+stops growing after `stream_size` images.
 """
 
 import math

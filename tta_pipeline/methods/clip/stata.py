@@ -1,11 +1,11 @@
-"""StatA: Gaussians of the classes in a batch of a CLIP's features, each held near its text where the batch has little.
+"""StatA: each batch's CLIP features get one Gaussian per class, kept near the class's text if the class is rare.
 
 Zanella et al. 2025, "Realistic test-time adaptation of vision-language models", with facts of its authors' program,
 whose licence keeps its code out. Assignments of images to classes, and mean and diagonal variance of each class, are
 found in turns, from the anchors on: the anchor of a class is its text feature, with the variance of the images around
 all texts by their zero-shot shares. The logits of an assignment are the zero-shot logits, the log-densities of the
-image over 50, and the mean assignment of similar images. A Gaussian lies between that of its images and its anchor: the
-share of the images is n / (n + weight) for a class that is the likeliest of n images. Each batch is treated by itself.
+image over 50, and the mean assignment of similar images. A Gaussian is a mix of its images' Gaussian and its anchor:
+the share of the images is n / (n + weight) for a class predicted for n images. Batches are independent.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ _NUM_ASSIGNMENTS = 5
 
 
 class StatA(ImageMethod):
-    """Predicts each batch by its own Gaussians and the texts; logits are those of the assignments."""
+    """Predicts each batch by its own Gaussians and the texts; the logits are the assignments'."""
 
     name = "stata"
 

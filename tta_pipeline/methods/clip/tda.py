@@ -1,4 +1,4 @@
-"""TDA: caches of certain and of less certain images correct the zero-shot prediction of a CLIP.
+"""TDA: caches of certain and of less certain images correct CLIP's zero-shot prediction.
 
 Karmanov et al. 2024, "Efficient test-time adaptation of vision-language models"; `voting_caches` has the caches. Images
 are processed in order, and each image enters the caches before it is predicted, so the batch size does not change the
@@ -18,7 +18,7 @@ from tta_pipeline.methods.method import Method
 
 
 class Tda(Method):
-    """Adds the votes of the positive cache to the zero-shot logits, and subtracts those of the negative cache."""
+    """Adds the positive cache's votes to the zero-shot logits, and subtracts the negative cache's votes."""
 
     name = "tda"
     reads_only_features = True

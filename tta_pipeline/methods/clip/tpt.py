@@ -14,7 +14,7 @@ from tta_pipeline.methods.clip.tuned_texts import TunedTexts
 
 
 class Tpt(TunedTexts):
-    """Tunes the context of a CLIP's prompts to each image separately, and then predicts the image."""
+    """Tunes the context of CLIP's prompts to each image separately, and then predicts the image."""
 
     name = "tpt"
 

@@ -1,8 +1,8 @@
-"""Methods that tune a CLIP's text features to each image, so that views of the image agree.
+"""Methods that tune CLIP's text features to each image, so that views of the image agree.
 
-Views of lowest entropy are kept, as the first step chooses them. The loss is the entropy of their mean probabilities.
-AdamW takes its steps on what is tuned, which starts anew for each image; the image is predicted with the tuned text
-features. Nothing else changes, and image features are computed once. One image is tuned after the other.
+The first step chooses the views of lowest entropy. The loss is the entropy of their mean probabilities. AdamW updates
+the tuned parameters, which are reset before each image; the image is predicted with the tuned text features. Nothing
+else changes, and image features are computed once. Images are tuned one after the other.
 """
 
 from abc import abstractmethod
@@ -51,8 +51,8 @@ class TunedTexts(CropMethod):
                 text_features = self._text_features(tuned)
                 logits = self._logits(features, text_features)
                 if step == 0:
-                    surest = entropy(logits.detach()).argsort(stable=True)[: self._num_kept]
-                self._loss(logits[surest], text_features).backward()  # type: ignore[no-untyped-call]
+                    chosen = entropy(logits.detach()).argsort(stable=True)[: self._num_kept]
+                self._loss(logits[chosen], text_features).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 optimizer.zero_grad()
                 self.num_backwards += self._num_kept

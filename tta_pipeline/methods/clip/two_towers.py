@@ -1,4 +1,4 @@
-"""The two towers of a CLIP: features of images, and features of the classes' texts.
+"""CLIP's two towers: features of images, and features of the classes' texts.
 
 A zero-shot classifier has the image tower `tower`, the number `scale`, and a linear layer `head` without bias, whose
 rows are the text features times `scale`. Image and text features have length 1. A classifier whose prompts can be tuned

@@ -55,7 +55,7 @@ class VotingCaches(Stateful):
     ) -> torch.Tensor:
         """Return the *logits* (K,) of the image with *feature* (D,), corrected by the votes of both caches.
 
-        *positive*, if given, votes in place of the positive cache.
+        *positive*, if given, votes instead of the positive cache.
         """
         settings = self._settings
         votes = (positive or self.positive).affinity(feature, settings.positive_beta)

@@ -1,7 +1,7 @@
 """ZERO: the most certain views of an image vote for its class.
 
 Farina et al. 2024, "Frustratingly easy test-time adaptation of vision-language models", algorithm 1. The views, an
-image and random crops of it, are predicted, and those of lowest entropy are kept. At a temperature of zero, each kept
+image and random crops of it, are predicted, and the views of lowest entropy are kept. At temperature zero, each kept
 view has one vote, and the class with most votes wins. If several classes are tied, the other views decide: the most
 certain one that votes for a tied class.
 """

@@ -1,4 +1,4 @@
-"""Zero-shot: the unchanged zero-shot classifier of a CLIP, the baseline of the methods for CLIP."""
+"""Zero-shot: the unchanged CLIP zero-shot classifier, the baseline of the methods for CLIP."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tta_pipeline.methods.entry import Hyperparameters
 
 
 class ZeroShot(Source):
-    """Predicts as `source` does, and refuses a model that is no CLIP."""
+    """Predicts as `source` does, and raises an error if the model is no CLIP."""
 
     name = "zero_shot"
 

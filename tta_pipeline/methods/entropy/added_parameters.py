@@ -1,4 +1,4 @@
-"""Parameters that are added to a transformer and adapt in place of its own: low-rank updates and adapters.
+"""Parameters added to a transformer, which adapt instead of the transformer's: low-rank updates and adapters.
 
 - LoRA: Hu et al. 2022, "LoRA: Low-rank adaptation of large language models", section 4.1: the weight W of a linear
   layer becomes W + (alpha / r) B A, with B (outputs, r) and A (r, inputs). The rank r is 8 by default. alpha is always

@@ -13,7 +13,7 @@ Lim et al. 2026, "When and where to reset matters for long-term test-time adapta
 - Rates: the share phi of a batch that the source model labels differently sets mu = 1 - mu_0 + mu_0 phi, and for the
   next batch lambda_F = lambda_0 phi^2; mu_0 = 0.15, lambda_0 = 5.
 
-The constants are those of the authors' code. Here the gradient of the penalty is added directly to the gradient of the
+The constants are from the authors' code. Here the gradient of the penalty is added directly to the gradient of the
 loss, since F needs the loss's own gradient; the authors run backward twice instead. A batch without an update does not
 enter the averages.
 """

@@ -1,4 +1,4 @@
-"""COME: the entropy of an opinion with explicit uncertainty, in place of the entropy of the softmax.
+"""COME: the entropy of an opinion with explicit uncertainty, instead of the softmax's entropy.
 
 Zhang et al. 2025, "COME: Test-time adaption by conservatively minimizing entropy". The logits z are read as the
 evidence exp(z) of a Dirichlet distribution of strength S = sum_k (exp(z_k) + 1). Class k has the belief
@@ -7,7 +7,7 @@ u near the source model's uncertainty, the length of z is a constant (p = 2, tau
 gradient, so that only the direction of z is learned.
 
 This entropy replaces the softmax entropy in Tent, EATA and SAR. As in the authors' code, it also replaces the entropy
-by which these methods choose and weight samples and detect a collapse; the thresholds stay those of the softmax.
+by which these methods choose and weight samples and detect a collapse; the thresholds remain the softmax's.
 """
 
 import math

@@ -24,7 +24,7 @@ class DiverseSamples(Stateful):
     def choose(self, probabilities: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
         """Return the indices (M,) of the samples kept of *candidates*, bool (B,), and update m.
 
-        *probabilities* are those of the whole batch, (B, K).
+        *probabilities*, (B, K), belong to the whole batch.
         """
         cosines = torch.cosine_similarity(self._mean, probabilities, dim=1)
         kept = (candidates & (cosines.abs() < self._d_margin)).nonzero().squeeze(1)

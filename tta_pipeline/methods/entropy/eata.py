@@ -3,8 +3,8 @@
 Niu et al. 2022, "Efficient test-time model adaptation without forgetting", on Fisher regularisation. The loss is ETA's
 plus fisher_alpha * sum over parameters of F * (theta - theta_0)^2, where F is the diagonal Fisher information of the
 source model on `fisher_size` clean samples, with batch statistics. Without source data there is no F, and the method
-would be ETA, as the authors call it, so it is refused. The constants for ImageNet are the authors'; fisher_alpha for
-CIFAR is from the benchmark of Doebler et al.
+would be ETA, as the authors call it, so source data are required. The constants for ImageNet are the authors';
+fisher_alpha for CIFAR is from the benchmark of Doebler et al.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,8 +42,8 @@ def _diagonal_fisher(
 ) -> torch.Tensor:
     """Return the mean over *batches* of the squared gradient of the cross entropy with the predicted label.
 
-    It says how much each parameter matters to the model's own predictions. As in the authors' code, each gradient is
-    that of a batch's mean loss, not of a single sample's loss.
+    It measures how much each parameter matters to the model's own predictions. As in the authors' code, each gradient
+    is a batch's mean loss's, not a single sample's.
 
     Returns:
         The values for all *parameters*, flattened and concatenated, (P,).

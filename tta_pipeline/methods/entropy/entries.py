@@ -187,8 +187,8 @@ class UnientHyperparameters(ChosenHyperparameters, GradientHyperparameters):
     """Hyperparameters of UniEnt and OSTTA."""
 
     adapt_on: Literal["all", "surer_than_source", "reliable"] = "all"
-    """Known samples whose entropy is minimised: all; those that the model gives at least the source model's probability
-    of the source model's label; or ETA's choice, with ETA's weights."""
+    """Known samples whose entropy is minimised. `all`: every one. `surer_than_source`: the model's probability of the
+    source model's label is at least the source model's. `reliable`: ETA's choice, with ETA's weights."""
     split: Literal["none", "hard", "soft"] = "hard"
     """How known samples are told from unknown ones: not at all; each is one or the other, as in UniEnt; or each is both
     in the proportion of its probabilities, as in UniEnt+."""
@@ -206,7 +206,7 @@ class SottaHyperparameters(SharpnessHyperparameters, MemoryHyperparameters, TopH
     memory_size: int = Field(default=64, ge=2, le=MAX_COUNT)
     """Number of images in the memory."""
     bn_momentum: float = Field(default=0.2, ge=0, le=1)
-    """Weight of the memory's statistics in those of batch norm, in each of the two passes of an update."""
+    """Weight of the memory's statistics in batch norm's, in each of the two passes of an update."""
 
 
 class ImseHyperparameters(SharpnessHyperparameters, ReliableHyperparameters, GradientHyperparameters):

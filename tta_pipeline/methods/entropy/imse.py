@@ -1,4 +1,4 @@
-"""IMSE: the singular values of a ViT's linear layers adapt, and those of an earlier, similar domain are taken up again.
+"""IMSE: the singular values of a ViT's linear layers adapt; a domain like an earlier one restores its stored values.
 
 Baek et al. 2026, "IMSE: Intrinsic mixture of spectral experts fine-tuning for test-time adaptation":
 
@@ -7,10 +7,10 @@ Baek et al. 2026, "IMSE: Intrinsic mixture of spectral experts fine-tuning for t
 - Loss: the mean entropy of the samples below E0 = e_margin * ln K, minus `diversity_weight` times the diversity. The
   step is SAR's: an ascent by `rho`, a second gradient there on the samples that are still below E0, and Adam.
 - Diversity: for each linear layer of the top, the inputs of unit length are projected on the right singular vectors V;
-  the standard deviation of each projection over images and tokens says how differently an expert is used. Their mean,
+  the standard deviation of each projection over images and tokens is how differently an expert is used. Their mean,
   without the largest, is summed over the layers and divided by the number of blocks.
 - Domain-aware retrieval: means and variances of the tokens that enter the first block describe a domain, and follow the
-  stream with momentum 0.8. If their divergence from those of a batch, the sum of both directions between normal
+  stream with momentum 0.8. If their divergence from a batch's, the sum of both directions between normal
   distributions, is above `shift_threshold`, the domain's description and singular values are stored. The values of the
   stored domain most like the batch, or of the source, take their place, and the optimiser starts over.
 
@@ -39,7 +39,7 @@ _LEAST_SINGULAR_VALUE = 1e-6
 
 
 class Imse(GradientMethod):
-    """Adapts the singular values of the linear layers below the top of a ViT, and keeps those of each domain."""
+    """Adapts the singular values of the linear layers below the top of a ViT, and stores them for each domain."""
 
     name = "imse"
     state_attrs = ("_domains",)

@@ -10,7 +10,7 @@ Niu et al. 2023, "Towards stable test-time adaptation in dynamic wild world", al
 - The top layers stay frozen (`top_layers`).
 
 The authors' learning rate of 2.5e-4 is for a ResNet-50 and batches of 32 or more; for a ViT-B and batches of B it is
-1e-3 * B / 64. The settings for CIFAR are those of the benchmark of Doebler et al.
+1e-3 * B / 64. The settings for CIFAR are from the benchmark of Doebler et al.
 
 If no sample is below E0, no step is taken; in the authors' code, the momentum still moves the parameters. Their code
 also keeps the average over a reset, so that several resets follow each other; the code of Doebler et al. does not.

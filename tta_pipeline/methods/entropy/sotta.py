@@ -9,7 +9,7 @@ Gong et al. 2023, "SoTTA: Robust test-time adaptation on noisy data streams":
 - Batch norm predicts with running statistics. In both passes of a step it normalises with the statistics of the memory,
   towards which the running ones move by `bn_momentum` in each.
 
-Constants are those of the authors' program. It predicts images in groups of `update_frequency`, just before a step, and
+Constants are from the authors' program. It predicts images in groups of `update_frequency`, just before a step, and
 drops the last group if it is smaller; here each batch is predicted when it comes. Dropout stays off in a step. A step
 on fewer than two images is left out, since a batch norm layer may find a single value in each channel.
 """

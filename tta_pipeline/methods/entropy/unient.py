@@ -38,7 +38,7 @@ from tta_pipeline.methods.losses import entropy, marginal_entropy
 
 
 class Unient(GradientMethod):
-    """Minimises the entropy of known images, maximises that of unknown ones, and keeps all classes in use."""
+    """Minimises the entropy of known images, maximises it for unknown ones, and keeps all classes in use."""
 
     name = "unient"
     state_attrs: ClassVar[tuple[str, ...]] = ("_seen",)
@@ -83,8 +83,8 @@ class Unient(GradientMethod):
         """Return 1 for each of *candidates*, (B,) of 1 and 0, whose entropy is minimised, 0 for the others, (B,)."""
         match self._settings.adapt_on:
             case "surer_than_source":
-                surest, labels = self._source_logits.softmax(1).max(1)
-                return candidates * (logits.softmax(1).gather(1, labels[:, None]).squeeze(1) >= surest)
+                confidences, labels = self._source_logits.softmax(1).max(1)
+                return candidates * (logits.softmax(1).gather(1, labels[:, None]).squeeze(1) >= confidences)
             case "reliable":
                 kept = self._seen.choose(logits.softmax(1), (candidates > 0) & (entropies < self._e0))
                 return torch.zeros_like(candidates).index_fill(0, kept, 1.0)
@@ -100,14 +100,14 @@ class Unient(GradientMethod):
         # The mixture is fitted on the host, which waits for the batch.
         likeness = (features @ self._prototypes.T).amax(1).float().cpu().numpy()
         width = np.ptp(likeness)
-        if not width > 0:  # one image, equal ones, or a broken model: nothing tells them apart
+        if not width > 0:  # one image, equal ones, or a broken model
             return everything
         unlikeness = 1 - (likeness - likeness.min()) / width
         return everything.new_tensor(_likely_known(unlikeness[:, None], is_soft=self._settings.split == "soft"))
 
 
 def _likely_known(unlikeness: "np.ndarray[Any, Any]", *, is_soft: bool) -> "np.ndarray[Any, Any]":
-    """Return the probability, or 0 or 1, that each of *unlikeness* (B, 1) is of the Gaussian with the lower mean."""
+    """Return for each *unlikeness* (B, 1) the probability, or 0 or 1, of the Gaussian with the lower mean."""
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", ConvergenceWarning

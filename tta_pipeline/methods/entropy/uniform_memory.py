@@ -8,7 +8,7 @@ from tta_pipeline.methods.stateful import StateDict, Stateful
 
 
 class UniformMemory(Stateful):
-    """At most *capacity* images; a new one replaces an image drawn among those of a class that has the most.
+    """At most *capacity* images; a new one replaces an image drawn from a class that has the most.
 
     Gong et al. 2023, "SoTTA: Robust test-time adaptation on noisy data streams", section 3.1. The images are on the
     device, everything else on the host.

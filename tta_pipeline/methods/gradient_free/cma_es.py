@@ -67,8 +67,8 @@ class CmaEs(Stateful):
     def tell(self, candidates: torch.Tensor, values: torch.Tensor) -> None:
         """Learn from the *values* (M,) of *candidates* (M, n); a NaN is worse than any number.
 
-        *candidates* are those of the latest `ask`, and possibly more from any origin. In that case only the best and
-        the worst have weights, and those between have none.
+        *candidates* come from the latest `ask`, possibly with more from any origin. With more, only the best and the
+        worst have weights.
         """
         self._num_generations += 1
         steps = (candidates[values.argsort(stable=True)] - self._mean) / self._step_size
@@ -91,7 +91,7 @@ class CmaEs(Stateful):
         self._step_size *= math.exp(min(1.0, c_sigma / self._d_sigma * (length / self._expected_norm - 1)))
 
     def _learn_covariance(self, steps: torch.Tensor, *, is_short: bool) -> None:
-        """Learn from *steps* (M, n), those of the best candidates first."""
+        """Learn from *steps* (M, n), best candidates first."""
         best, worst = steps[: self._mu], steps[len(steps) - len(self._weights_of_worst) :]
         # Long steps would make the covariance indefinite.
         squares = ((worst @ self._axes / self._lengths) ** 2).sum(1).clamp(min=1e-18)

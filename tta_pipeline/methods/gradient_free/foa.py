@@ -2,7 +2,7 @@
 
 Niu et al. 2024, "Test-time model adaptation with only forward passes", section 3:
 
-- Forward-only prompt adaptation: the method learns only prompts, tokens beside those of an image, by CMA-ES (`cma_es`).
+- Forward-only prompt adaptation: the method learns only prompts, tokens next to the image's, by CMA-ES (`cma_es`).
   Each of K candidates predicts each batch once: the candidates that the search proposes, and the best candidate of the
   previous batch, which also enters the search. The fitness (equation 5), which is minimised, is the sum of the
   entropies of the predictions plus lambda B / 64 times the discrepancy. The discrepancy compares the mean and standard
@@ -18,8 +18,8 @@ published numbers did (mr-eggplant/FOA, facts only, since its code is not free):
 
 - The class token is read where it enters the attention of the next block, after that block's first norm. For the last
   layer it is read where it enters the classifier, after the last norm. Standard deviations are unbiased.
-- The search starts at prompts of zero with step size 1. For the first batch, which has no previous batch, the prompts
-  in place of the best candidate are uniform, within Xavier's bound for a linear layer from a patch's pixels to a token.
+- The search starts at prompts of zero with step size 1. For the first batch, which has no previous batch, prompts
+  drawn uniformly replace the best candidate, within Xavier's bound for a linear layer from a patch's pixels to a token.
   The features of the first batch are not shifted, and mu(1) is their mean.
 """
 

@@ -58,7 +58,7 @@ class T3a(Method):
         return self._source_logits
 
     def _update_supports(self, features: torch.Tensor, logits: torch.Tensor) -> None:
-        """Add *features* (B, D) to the supports of their classes, and keep those of lowest entropy."""
+        """Add *features* (B, D) to the supports of their classes, and keep the supports of lowest entropy."""
         classes = torch.arange(self.num_classes, device=self.device).unsqueeze(1)
         candidates = entropy(logits).where(logits.argmax(1) == classes, float("inf"))
         entropies, chosen = torch.cat([self._entropies, candidates], 1).topk(self._size, largest=False)

@@ -7,7 +7,7 @@ Chen et al. 2022, "Contrastive test-time adaptation", section 3:
   and 2).
 - Loss (equation 8), a sum of three terms: the cross entropy of a strong view with the pseudo label; InfoNCE (equations
   4 and 5, temperature 0.07) between that view's features and the key model's features of another strong view, against a
-  queue of 16384 keys without those of the same pseudo label; and the negative entropy of the mean prediction
+  queue of 16384 keys without the keys of the same pseudo label; and the negative entropy of the mean prediction
   (equation 7).
 - The key model follows with momentum 0.999. After the update, it also fills the bank from the weak view.
 

@@ -8,8 +8,8 @@ are the adapted models. After each step, where v is the variance of the hidden m
 - update: beta = r / (v + r) with r = 1 - q, hidden = beta hidden + (1 - beta) theta, v = beta v;
 - ensemble: theta = gamma theta + (1 - gamma) hidden.
 
-Constants are from the authors' code: alpha and gamma are 0.99; q is 0.005 for 38400 adapted parameters (those of a
-ViT-B), and in proportion for other numbers; beta is at least 0.89, and 1 from 0.9999 on. Losses, weights and prior
+Constants are from the authors' code: alpha and gamma are 0.99; q is 0.005 for 38400 adapted parameters (a
+ViT-B's), and in proportion for other numbers; beta is at least 0.89, and 1 from 0.9999 on. Losses, weights and prior
 correction are ROID's.
 """
 

@@ -45,7 +45,7 @@ class RottaHyperparameters(MemoryHyperparameters, ViewHyperparameters):
     nu: float = Field(default=0.001, ge=0, le=1)
     """Weight of the student in the teacher's moving average."""
     alpha: float = Field(default=0.05, ge=0, le=1)
-    """Weight of the bank's statistics in those of batch norm."""
+    """Weight of the bank's statistics in batch norm's."""
     lambda_t: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Weight of age in the choice of images to remove from the bank."""
     lambda_u: float = Field(default=1.0, ge=0, allow_inf_nan=False)

@@ -4,7 +4,7 @@ Hoang et al. 2024, "Persistent test-time adaptation in recurring testing scenari
 
 - Memory, robust batch norm, teacher and the time of a step are RoTTA's; RoTTA's weights by timeliness are not used.
 - Sensing: each class, as predicted by the teacher, has mean features, which start from the source's and move by 0.05
-  towards those of each batch. The divergence of a class is 1 - exp(-d), where d is the squared distance of its mean
+  towards each batch's. The divergence of a class is 1 - exp(-d), where d is the squared distance of its mean
   from the source's mean, in units of the source's variances. The divergence g of a batch is the average over the
   classes in the batch, computed before the batch enters the means.
 - Adapting: the regulariser has the weight lambda_0 g, and the teacher follows the student with alpha_0 (1 - g).

@@ -2,7 +2,7 @@
 
 Yuan et al. 2023, "Robust test-time adaptation in dynamic scenarios", section 3:
 
-- Robust batch norm (equations 3 and 4): running statistics move by alpha = 0.05 towards those of the memory; both
+- Robust batch norm (equations 3 and 4): running statistics move by alpha = 0.05 towards the memory's; both
   models normalise with the running statistics, in training and for the prediction.
 - Memory: 64 images, see `BalancedBank`; the teacher's predictions give classes and uncertainties.
 - One step every 64 images of the stream: the loss is the cross entropy between the student's predictions for random

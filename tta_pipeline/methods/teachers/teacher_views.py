@@ -138,7 +138,7 @@ def _shift_hue(images: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
     """Shift the hue by *shift*, a fraction of the circle, at constant value and saturation in HSV."""
     value, largest = images.max(1, keepdim=True)
     chroma = value - images.amin(1, keepdim=True)
-    # Where the largest channel is c, the hue lies (next - next but one) / chroma beside c / 3 of the circle.
+    # If the largest channel is c, the hue is c / 3 of the circle plus (next - next but one) / chroma.
     following = images.roll(-1, 1).gather(1, largest)
     preceding = images.roll(1, 1).gather(1, largest)
     hue = 2 * largest + (following - preceding) / chroma.clamp(min=1e-8) + 6 * shift

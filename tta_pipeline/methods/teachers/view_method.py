@@ -1,7 +1,7 @@
 """Base class of the methods that learn from random views of a batch.
 
-The hyperparameter `augment_per` says what shares random numbers: by default each image has its own; with "batch", all
-images of a view have the same, as in the authors' code (`batch_views`).
+The hyperparameter `augment_per` sets what shares random numbers: by default each image draws its own; with "batch",
+all images of a view share them, as in the authors' code (`batch_views`).
 """
 
 from collections.abc import Callable, Mapping

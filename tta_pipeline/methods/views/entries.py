@@ -17,7 +17,7 @@ class TtaugHyperparameters(Hyperparameters):
     crop: Literal["resized", "padded"] = "resized"
     """First step of a view: at least 8% of the area resized to full size, or a shift by up to 4 pixels."""
     prior_strength: float = Field(default=16, ge=0, allow_inf_nan=False)
-    """Weight of the source statistics in batch norm; those of one image and its views weigh 1."""
+    """Weight of the source statistics in batch norm; the statistics of one image and its views weigh 1."""
 
 
 class MemoHyperparameters(GradientHyperparameters, TtaugHyperparameters):

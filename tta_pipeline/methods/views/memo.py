@@ -2,8 +2,8 @@
 
 Zhang et al. 2022, "MEMO: Test time robustness via adaptation and augmentation", section 3. For each image, the model
 takes one step on all parameters, predicts the image, and is reset. The loss is the entropy of the mean probabilities
-over AugMix views of the image (equation 3). Batch norm mixes source statistics, of prior strength 16, with those of its
-input, with alpha = 1 / (16 + 1): the input is the image alone for the prediction, and all its views for the loss.
+over AugMix views of the image (equation 3). Batch norm mixes source statistics, of prior strength 16, with its
+input's, with alpha = 1 / (16 + 1): the input is the image alone for the prediction, and all its views for the loss.
 The step is SGD without momentum, as in the authors' code.
 
 Views of many images are drawn at once, by a generator on the host; the model adapts to one image after the other.

@@ -1,8 +1,8 @@
 """TTAug: test-time augmentation, the mean prediction over an image and random views of it, without adaptation.
 
-The baseline of Zhang et al. 2022, "MEMO: Test time robustness via adaptation and augmentation", section 4: the logits
-of the image and of AugMix views of it are averaged. As in MEMO, batch norm mixes source statistics with the statistics
-of the image and its views. Views of many images are drawn at once, by a generator on the host.
+The baseline of Zhang et al. 2022, "MEMO: Test time robustness via adaptation and augmentation", section 4: average
+the logits of the image and its AugMix views. As in MEMO, batch norm mixes source statistics with the statistics of the
+image and its views. Views of many images are drawn at once, by a generator on the host.
 """
 
 from typing import Any
