@@ -476,7 +476,7 @@ def test_weights_of_a_network_of_ones_own_are_tried(
     found = told(benchmark_files.check_benchmark_files(locations))
 
     assert "the network of linear_network:make; expected its state dict" in found["mine"]
-    assert "1 have another shape, first weight: (7, 4) in place of (7, 3)" in found["mine"]
+    assert "1 have another shape, first weight: (7, 4) instead of (7, 3)" in found["mine"]
 
 
 def test_a_benchmark_file_that_is_never_read_is_told(locations: Locations):

@@ -17,12 +17,12 @@ class NetworkWeights:
 
     state: Mapping[str, torch.Tensor]
     num_classes: int
-    """Number of outputs; 0 if it was not asked for."""
+    """Number of outputs; 0 if it was not requested."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
     origin: str
     sha256: str | None = None
-    """Hash of their file; None: that of `state` takes its place."""
+    """Hash of their file; None: the hash of `state` replaces it."""
     key: str | None = None
     """Key of the state dict in the file, if the user chose one of several."""
 

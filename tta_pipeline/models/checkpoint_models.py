@@ -11,8 +11,8 @@ from tta_pipeline.models.timm_models import Timm
 class Checkpoint(NetworkKind[CheckpointModel]):
     """A network of torchvision or timm with the weights in a file.
 
-    Weights that are missing, changed, unreadable or of another network are refused, with the names of the first that do
-    not fit.
+    Weights that are missing, changed, unreadable or of another network raise an error, with the names of the first
+    ones that do not fit.
     """
 
     def architecture(self) -> Architecture:
@@ -28,7 +28,7 @@ class Checkpoint(NetworkKind[CheckpointModel]):
         )  # fmt: skip
 
     def own_transforms(self) -> tuple[OwnTransform, ...]:
-        """Return those of timm's weights; without their tag, the file has the user's own."""
+        """Return the transforms of timm's weights; without their tag, the file contains the user's own weights."""
         if self.section.library != "timm" or "." not in self.section.architecture:
             return ()
         return Timm(TimmModel(kind="timm", architecture=self.section.architecture)).own_transforms()

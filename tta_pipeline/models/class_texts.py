@@ -60,8 +60,8 @@ def make_class_texts(spec: ZeroShotModel, classes: tuple[str, ...]) -> ClassText
     """Return the texts of *classes* that *spec* describes.
 
     Raises:
-        EvaluationError: a class has no name in words; or ImageNet's names or templates are asked for, and open_clip,
-            which has them, is not installed.
+        EvaluationError: a class has no name in words; or ImageNet's names or templates are requested, and open_clip,
+            which contains them, is not installed.
     """
     return ClassTexts(names=_class_names(spec, classes), templates=_templates(spec))
 

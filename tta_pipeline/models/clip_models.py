@@ -35,7 +35,7 @@ class Prompts(nn.Module):
     Zhou et al. 2022, "Learning to prompt for vision-language models" (CoOp), section 3.2: one context for all classes.
 
     Args:
-        clip: A CLIP of open_clip; its image tower is not used.
+        clip: open_clip's CLIP model; its image tower is not used.
         texts: Tokens of `a photo of a <class>.` for each class, (K, L).
         num_words: Number N of tokens of the context, which follow the start token of each text.
     """
@@ -174,7 +174,7 @@ def _find_architecture(open_clip: Any, architecture: str) -> tuple[str, dict[str
         config = path.read_bytes()
         if own is not None and own != json.loads(config):
             raise EvaluationError(
-                f"{path} describes another network than open_clip's {path.stem}; expected a name of its own: rename it"
+                f"{path} describes another network than open_clip's {path.stem}; expected an unused name: rename it"
             )
         open_clip.add_model_config(path)
     except (OSError, ValueError) as error:

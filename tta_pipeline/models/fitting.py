@@ -1,4 +1,4 @@
-"""Check that weights fit a network, those of a file too, and explain why they do not."""
+"""Check that weights, in memory or in a file, fit a network, and explain why they do not."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ PLACEHOLDER_CLASSES = 7919
 _PREFIXES = ("module.", "_orig_mod.", "model.", "network.", "net.")
 """Prefixes that DataParallel, `torch.compile` and usual training code put before the name of each weight."""
 _WRAPPER_ENTRIES = frozenset({"n_averaged"})
-"""Names that torch's `AveragedModel` stores beside the weights."""
+"""Names that torch's `AveragedModel` stores next to the weights."""
 
 
 def require_fitting(
@@ -34,7 +34,7 @@ def require_fitting(
         state: Weights by name.
         num_classes: Number of outputs that the weights must have; None: any number.
         what: Beginning of the error message, the weights with `does not`, such as `mine.pth does not`.
-        advice: Part of the error message that says what the user can correct.
+        advice: Part of the error message: what the user can correct.
 
     Raises:
         EvaluationError: weights are missing, unexpected or of another shape. The message has their number, and the
@@ -110,7 +110,7 @@ def _describe_misfits(network: nn.Module, found: Mapping[str, torch.Tensor]) -> 
     if keys.unexpected_keys:
         lines.append(f"{len(keys.unexpected_keys)} are unexpected, first {keys.unexpected_keys[0]}")
     if others:
-        shapes = f"{tuple(found[others[0]].shape)} in place of {tuple(expected[others[0]].shape)}"
+        shapes = f"{tuple(found[others[0]].shape)} instead of {tuple(expected[others[0]].shape)}"
         lines.append(f"{len(others)} have another shape, first {others[0]}: {shapes}")
     return lines
 
@@ -145,7 +145,7 @@ def _make_with_storage(architecture: Architecture, num_classes: int) -> nn.Modul
 
 
 def head_shapes(architecture: Architecture) -> dict[str, tuple[int | None, ...]]:
-    """Return the shape of each weight that depends on the number of outputs, with None in place of this number."""
+    """Return the shape of each weight that depends on the number of outputs, with None for this number."""
     return {
         name: tuple(None if size == PLACEHOLDER_CLASSES else size for size in weights.shape)
         for name, weights in make_without_storage(architecture, num_classes=PLACEHOLDER_CLASSES).state_dict().items()

@@ -80,14 +80,14 @@ def import_library(name: str, *, extra: str) -> Any:
 
 
 def cached_json(extra: str, repository: str, revision: str, name: str) -> Any:
-    """Return the JSON file *name* of a repository on the Hub, if it is in this machine's cache; else nothing."""
+    """Return the JSON file *name* of a repository on the Hub, if this machine's cache has it; otherwise `{}`."""
     hub = import_library("huggingface_hub", extra=extra)
     found = hub.try_to_load_from_cache(repository, name, revision=revision)
     return read_json(Path(found)) if isinstance(found, str) else {}
 
 
 def read_json(path: Path) -> Any:
-    """Return the JSON object in the file at *path*; nothing if there is none."""
+    """Return the JSON object in the file at *path*; `{}` if there is none."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -53,7 +53,7 @@ def load_model(
 
     Args:
         name: One of: `timm:<architecture>`; `torchvision:<architecture>`; `hf-hub:<org>/<name>@<commit>`, a model for
-            timm on the Hugging Face Hub; `<module>:<name>`, a function or class of your own that returns a network of
+            timm on the Hugging Face Hub; `<module>:<name>`, your function or class that returns a network of
             normalised images; the file of a benchmark's trained source model, such as
             `data/digits_c/source_models/digits_cnn.safetensors`, which has its own weights, mean and std; or a model's
             section in a benchmark file, such as `{"kind": "open_clip", ...}`, which sets everything but *num_classes*.
@@ -66,8 +66,8 @@ def load_model(
 
     Raises:
         EvaluationError: architecture or weights do not exist, do not fit, or have another number of outputs; mean and
-            std are missing for weights of your own, or given for a source model, which has its own; or your own
-            function raises or returns something else.
+            std are missing for your weights, or given for a source model, which contains its own; or your function
+            raises or returns something else.
     """
     try:
         if not isinstance(name, str):
@@ -99,7 +99,7 @@ def _require_nothing_else(
         given["weights"] = weights
     for field, value in given.items():
         raise EvaluationError(
-            f"{field} is {value!r:.60}; expected none with {name}, which has its own weights, mean and std: leave "
+            f"{field} is {value!r:.60}; expected no value with {name}, which has its own weights, mean and std: leave "
             f"{field} out"
         )
 
@@ -124,7 +124,7 @@ def _load_named(
         return replace(published, mean=given.get("mean", published.mean), std=given.get("std", published.std))
     network = parse_network(name)
     if num_classes is None and (weights is not None or network.needs_num_classes):
-        raise EvaluationError("num_classes is missing; expected a number with weights or a network of your own")
+        raise EvaluationError("num_classes is missing; expected a number with your weights or network")
     if weights is None:
         architecture, num_outputs = kind_of(network).architecture(), num_classes or _NUM_IMAGENET
         state = architecture.make(num_outputs).state_dict()
@@ -135,8 +135,8 @@ def _load_named(
         return architecture.make_model(architecture.name, loaded)
     if len(given) < 2:
         raise EvaluationError(
-            "mean or std is missing; expected both fields with weights of your own, with the values of the model's "
-            "training"
+            "mean or std is missing; expected two fields, mean and std, with your weights: give the values of the "
+            "model's training"
         )
     assert num_classes is not None
     if isinstance(weights, str | Path):
@@ -163,7 +163,7 @@ def parse_network(name: str) -> NetworkSection:
         return PythonModel(kind="python", factory=name)
     raise EvaluationError(
         f"the model is {name!r}; expected timm:<architecture>, torchvision:<architecture>, "
-        "hf-hub:<org>/<name>@<commit>, <module>:<name> of your own, or a benchmark's source_model.safetensors"
+        "hf-hub:<org>/<name>@<commit>, your <module>:<name>, or a benchmark's source_model.safetensors"
     )
 
 

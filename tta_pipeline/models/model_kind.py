@@ -173,7 +173,7 @@ class NetworkKind(ModelKind[NetworkT]):
     def load_described(self, num_classes: int | None) -> LoadedModel:
         """Return the model with all its outputs."""
         if num_classes is None and self.section.needs_num_classes:
-            raise EvaluationError("num_classes is missing; expected a number with weights or a network of your own")
+            raise EvaluationError("num_classes is missing; expected a number with your weights or network")
         return self.load_all("a description", num_classes=num_classes or 0)
 
     def load_published(self, weights: str) -> LoadedModel:

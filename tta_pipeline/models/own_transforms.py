@@ -1,7 +1,7 @@
-"""The transform that a model's own configuration asks for, beside the one that the benchmark file gives its images.
+"""Compare the transform in a model's own configuration with the benchmark file's.
 
-Another filter, share of the crop or size than that of training costs accuracy without a word. Nothing is downloaded,
-and no network is made: a configuration that is not on this machine yet is unknown.
+A filter, crop share or size other than in training costs accuracy without a warning. Nothing is downloaded and no
+network is built: a configuration that is not on this machine yet is skipped.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ _TOLERANCE = 0.005
 
 @dataclass(frozen=True, kw_only=True)
 class OtherTransform:
-    """A model whose own configuration asks for another transform than the benchmark file gives its images."""
+    """A model whose own configuration has another transform than the benchmark file."""
 
     model: str
     found: str
@@ -34,7 +34,7 @@ class OtherTransform:
 
 
 def find_other_transforms(benchmark: Benchmark, models: Iterable[str]) -> Iterator[OtherTransform]:
-    """Yield those of *models* that ask for another transform, each once.
+    """Yield each of *models* whose own configuration has another transform, once.
 
     Images that the shards store as they are have no filter and no crop to compare.
     """
@@ -66,13 +66,13 @@ def _compare(name: str, spec: ModelSection, own: OwnTransform, benchmark: Benchm
     if asks:
         yield OtherTransform(
             model=name,
-            found=f"its own configuration asks for {', '.join(asks)}",
-            advice=f"write {' and '.join(lines)} beside the other fields, unless the difference is meant",
+            found=f"its own configuration has {', '.join(asks)}",
+            advice=f"write {' and '.join(lines)} next to the other fields, unless the difference is intended",
         )
 
 
 def _other_resize(own: OwnTransform, shards: ShardSettings | None) -> Iterator[str]:
-    """Yield what is other in the resize of *shards*; nothing where they store images as they are."""
+    """Yield the differences to the resize of *shards*; nothing if they store images unchanged."""
     if shards is None or not (shards.resize or shards.center_crop):
         return
     if not own.keeps_ratio:
@@ -84,7 +84,7 @@ def _other_resize(own: OwnTransform, shards: ShardSettings | None) -> Iterator[s
 
 
 def _shard_fields(own: OwnTransform) -> str:
-    """Return the fields of the shards that give *own*; a resize of another kind is a function of the user's."""
+    """Return the fields of the shards that produce *own*; any other resize needs the user's function."""
     if own.keeps_ratio and own.interpolation in get_args(Interpolation):
         return f"resize: {own.resize}, center_crop: {own.size}, interpolation: {own.interpolation}"
     return f"function: <module>:<your {own.interpolation} resize to {own.resize}>, center_crop: {own.size}"

@@ -90,9 +90,9 @@ class Python(NetworkKind[PythonModel]):
         load_function(self.section.factory)
 
     def choose_published(self, weights: str | None) -> PythonModel:
-        """Refuse *weights* that are no file."""
+        """Raise an error, since a user's network has no published weights."""
         del weights
-        raise EvaluationError("--weights is missing; expected a file with the weights of your own network, or none")
+        raise EvaluationError("--weights is missing; expected a file with your network's weights, or `none`")
 
     def _random_weights(self, num_classes: int) -> NetworkWeights:
         """Return the random weights of a fixed seed: another run has the same weights, and results."""

@@ -1,4 +1,4 @@
-"""The small network of this project, which has no weights of its own."""
+"""This project's small network, which has no published weights."""
 
 from typing import NoReturn
 

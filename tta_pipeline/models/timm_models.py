@@ -11,7 +11,7 @@ from tta_pipeline.models.model_kind import NetworkKind, OwnTransform
 from tta_pipeline.util.nearest_names import name_choices
 
 _CROP_SHARE = 0.875
-"""Share of the crop where a configuration has none."""
+"""Share of the crop if a configuration has none."""
 
 
 class Timm(NetworkKind[TimmModel]):
@@ -69,7 +69,7 @@ def timm_weights(network: Any, *, origin: str) -> NetworkWeights:
 
 
 def timm_transforms(settings: Any) -> tuple[OwnTransform, ...]:
-    """Return the transform of a `pretrained_cfg`, and that of its larger test images if it has one."""
+    """Return the transform of a `pretrained_cfg`, and the transform of its larger test images if it has one."""
     found = []
     for prefix in ("", "test_"):
         if (size := settings.get(f"{prefix}input_size")) is None:

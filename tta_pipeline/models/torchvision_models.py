@@ -55,7 +55,7 @@ class Torchvision(NetworkKind[TorchvisionModel]):
         _find_weights(self.section)
 
     def choose_published(self, weights: str | None) -> TorchvisionModel:
-        """Return the section with the name of the newest weights in place of `DEFAULT`."""
+        """Return the section with the name of the newest weights instead of `DEFAULT`."""
         chosen = self.section.model_copy(update={"weights": weights or "DEFAULT"})
         return self.section.model_copy(update={"weights": _find_weights(chosen).name})
 

@@ -27,7 +27,7 @@ class Trained(ModelKind[TrainedModel]):
 
     @property
     def code(self) -> JsonObject:
-        """That of the network."""
+        """The network's code."""
         return kind_of(self.section.network).code
 
     def load_for_classes(self, context: ModelContext) -> LoadedModel:
@@ -98,7 +98,7 @@ def require_same_training(path: Path, manifest: Manifest, settings: TrainedModel
 
 
 def write_source_model(path: Path, weights: bytes, facts: SourceModelFacts) -> None:
-    """Write *weights*, the content of a safetensors file, to *path*, and *facts* beside them."""
+    """Write *weights*, the content of a safetensors file, to *path*, and *facts* next to it."""
     write_atomically(path, weights)
     content = facts.model_dump(mode="json")
     write_atomically(_facts_path(path), json.dumps({**content, "sha256": _content_sha256(content)}, indent=1).encode())

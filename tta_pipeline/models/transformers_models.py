@@ -132,7 +132,7 @@ def _load(spec: TransformersModel) -> tuple[Any, Any, Any]:
 
 
 def _origin(spec: TransformersModel) -> dict[str, str]:
-    """Return what decides the network beside its weights: the commit, or the hash of its configuration."""
+    """Return what decides the network besides its weights: the commit, or the hash of its configuration."""
     if spec.folder is None:
         return {"hf": f"{spec.hf}@{spec.revision}"}
     config = (spec.folder.expanduser() / _CONFIG).read_bytes()
@@ -143,8 +143,8 @@ def _origin(spec: TransformersModel) -> dict[str, str]:
 def _compute_text_features(model: Any, tokenizer: Any, texts: ClassTexts) -> torch.Tensor:
     """Return the mean text features of each class, (K, D); the features of each text and the means have length 1.
 
-    Texts are in lower case and filled up to the longest length, without a mask: SigLIP was trained so, and a CLIP reads
-    no further than the end of its text.
+    Texts are in lower case and padded to the longest length, without a mask: SigLIP was trained so, and CLIP ignores
+    everything after the end of a text.
     """
     longest = model.config.text_config.max_position_embeddings
     every = [text.lower() for of_class in texts.by_class for text in of_class]

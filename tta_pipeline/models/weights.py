@@ -19,7 +19,7 @@ _KEYS = (
     "state_dict", "model_state_dict", "model", "net", "network", "state_dict_ema", "model_ema", "ema", "ema_state_dict",
     "last", "best",
 )  # fmt: skip
-"""Usual keys of the weights in training checkpoints: timm's, Lightning's, and those of CIFAR repositories in papers."""
+"""Usual keys of the weights in training checkpoints: timm's, Lightning's, and CIFAR repositories'."""
 _PLAIN = re.compile(r"torch\.(_utils\.)?\w+|collections\.OrderedDict|builtins\.set")
 """Tensors and what is read by default."""
 _OF_THE_SYSTEM = frozenset({"nt", "os", "posix", "subprocess", "sys"})
@@ -67,7 +67,7 @@ def read_state(path: Path, sha256: str, *, key: str | None = None) -> dict[str, 
 
 
 class _Unread:
-    """Stands in for an object of a class that is neither a tensor nor plain data: nothing of its code runs."""
+    """Replaces an object of a class that is neither a tensor nor plain data, so that none of its code runs."""
 
     def __init__(self, *args: object) -> None:
         del args
@@ -79,7 +79,7 @@ class _Unread:
 def _find_classes(path: Path) -> list[str]:
     """Return the classes and functions that the file *path* of `torch.save` names, and that are not read by default.
 
-    Checkpoints have them beside the weights: the options of the training, or an accuracy as a number of NumPy.
+    Checkpoints have them next to the weights: the options of the training, or an accuracy as a NumPy number.
     """
     if zipfile.is_zipfile(path):
         return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
@@ -123,7 +123,7 @@ def require_file(path: Path, sha256: str) -> None:
         raise EvaluationError(f"{path} is {found}; expected weights: restore it, or correct its path")
     if found != sha256:
         raise EvaluationError(
-            f"{path} hashes to {found}; expected {sha256} as the benchmark file says: restore "
+            f"{path} hashes to {found}; expected {sha256} as in the benchmark file: restore "
             "the file, or correct its sha256 there"
         )
 

@@ -1,4 +1,4 @@
-"""The classifier that a CLIP is for the texts of some classes."""
+"""The classifier made of CLIP and the texts of some classes."""
 
 from dataclasses import dataclass
 
@@ -18,9 +18,9 @@ class _SharedPrompts:
 
 
 class ZeroShotClassifier(nn.Module):
-    """The image tower of a CLIP, and a last linear layer whose rows are the text features of the classes.
+    """CLIP's image tower, and a last linear layer whose rows are the text features of the classes.
 
-    Methods for a CLIP recognise this class by `tower`, `head`, `scale` and `prompts`.
+    Methods for CLIP recognise this class by `tower`, `head`, `scale` and `prompts`.
 
     Args:
         tower: Maps normalised images (B, 3, H, W) to features (B, D).
