@@ -42,7 +42,7 @@ KINDS: tuple[type[StoredPixels], ...] = (StoredPixels, UncheckedPixels)
 
 
 def checking_ratios(folder: Path, *, image_size: int, batch_size: int, num_threads: int) -> list[float]:
-    """Return, for each turn, the CPU time of a pass that compares, divided by that of a pass that does not.
+    """Return, for each turn, the CPU time of a pass with comparison, divided by a pass's without.
 
     Each turn is one pass of each kind, in alternating parts, so that other work on the machine affects both alike. Only
     the CPU time of this process counts, user and system, since other processes disturb it less than the wall time.

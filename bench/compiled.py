@@ -1,7 +1,7 @@
 """Speed-up of each mode of `compile` on this CPU, for methods that adapt: `python -m bench.compiled`.
 
-Batches of 64 lie in memory; the networks are a ResNet-18 at 64x64 and a small network at 32x32, in one thread, with
-filters that let every sample pass. The modes take turns. Each turn is a stream that starts from the source model; the
+Batches of 64 are kept in memory. The networks are a ResNet-18 at 64x64 and a small network at 32x32, in one thread,
+with filters that pass every sample. The modes take turns. Each turn is a stream that starts from the source model; the
 first turn compiles, and is not counted.
 """
 
@@ -53,7 +53,7 @@ def main() -> None:
         "network, method",
         "steps/s, off",
         *(f"{mode}, times faster" for mode in MODES[1:]),
-        "compiled anew",
+        "recompiled",
     ):
         table.add_column(column)
     for network, (make, image_size) in NETWORKS.items():

@@ -1,6 +1,6 @@
 """Methods that read only features: one shared forward pass of the frozen network, against one pass for each method.
 
-In both cases, the pixels of the cell are decoded already, and everything computes in one thread. Methods for a CLIP are
+In both cases, the pixels of the cell are decoded already, and everything computes in one thread. Methods for CLIP are
 measured on open_clip's ViT-B-32 with random weights, against one method without kept features; those with crops have 4
 views of each image.
 """
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def _measure_clip(root: Path) -> None:
-    """Measure how often methods for a CLIP take the time of one, in turns, and print a table."""
+    """Measure the time of several CLIP methods relative to one method, in turns, and print a table."""
     images = make_jpeg_tree(root / "images", num_images=NUM_PHOTOGRAPHS, size=SIZE_OF_CLIP)
     shards = root / "shards"
     shard_split(images, shards, cell=CLEAN, settings=ShardSettings(num_shards=1), benchmark_name="bench")

@@ -9,7 +9,7 @@ docs/results/transformers.md, with their data and pictures. Each states a findin
 
 `python -m bench.leaderboard FOLDER BOARD METHOD...` runs only these methods and prints their rows. They fit the rows of
 the page if `source` is among them and has the same figures there: then network and images are the same.
-Photographs of ImageNet have a board of their own, `bench.photographs`.
+Photographs of ImageNet have a separate board, `bench.photographs`.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """The reader against other loaders, and against the limit: `python -m bench.loaders`.
 
-Those of `bench.other_loaders` take part if their packages are installed.
+The loaders of `bench.other_loaders` take part if their packages are installed.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Fingerprints of streams of 600, 2,000 and 15,000 segments: `python -m bench.long_fingerprints [SEGMENTS ...]`.
 
-A recurring stream over 15 corruptions of handwritten digits. The time is that of a run which
+A recurring stream over 15 corruptions of handwritten digits. The time is for a run that
 plans the stream and hashes each segment; the memory is the growth of the process's peak.
 """
 
@@ -37,7 +37,7 @@ NUM_SEGMENTS = (600, 2_000, 15_000)
 
 
 def main() -> None:
-    """Measure each length in a process of its own, and print seconds, peak memory and bytes in the records."""
+    """Measure each length in its own process, and print seconds, peak memory and bytes in the records."""
     lengths = [int(argument) for argument in sys.argv[1:]] or list(NUM_SEGMENTS)
     table = Table("segments", "s", "peak grows by, MiB", "parts in the records, MB", title="Fingerprints of a stream")
     with tempfile.TemporaryDirectory(prefix="tta-fingerprints-") as folder:

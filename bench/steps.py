@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def show_steps(root: Path) -> None:
-    """Measure each network, and print a table; images, shards and checkpoints lie under *root*."""
+    """Measure each network, and print a table; images, shards and checkpoints are written under *root*."""
     torch.set_num_threads(1)
     table = Table(title=f"Training, batches of {BATCH_SIZE}: medians \\[range]", box=None)
     for name in (
@@ -64,7 +64,7 @@ def show_steps(root: Path) -> None:
         "fed: wall",
         "fed: CPU",
         "asked",
-        "input alone, CPU ms a batch",
+        "input alone, CPU ms per batch",
         "of a step",
         "checkpoint s",
         "of 300 s",

@@ -1,7 +1,7 @@
 """A small CLIP, trained on pairs of an image of CIFAR-10 and a text with the name of its class.
 
-Its image tower is open_clip's ResNet with one block a stage; the loss is that of images to texts, over the ten classes,
-each with a random one of `TEXTS`. The whole takes ten minutes of one core.
+Its image tower is open_clip's ResNet with one block per stage. The loss is CLIP's from images to texts, over the ten
+classes, each with a random text of `TEXTS`. Training takes ten minutes on one core.
 """
 
 import io

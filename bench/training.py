@@ -1,7 +1,7 @@
 """Training input (decoding, random crop, flip) against other loaders and the limit: `python -m bench.training`.
 
 Images are 500 x 375 pixels, JPEG of quality 90; crops of 8 to 100 % of the area become 224 x 224. Loaders are measured
-in turn, each in a process of its own, and each turn gives one ratio. DALI is left out if it is not installed. Whole
+in turn, each in its own process, and each turn yields one ratio. DALI is left out if it is not installed. Whole
 training steps and checkpoints follow; see `bench.steps`.
 """
 

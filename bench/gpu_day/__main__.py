@@ -16,7 +16,7 @@ from bench.gpu_day.sections import MOST_S, SECTIONS
 DESCRIPTION = """Measurements that need a GPU, in less than nine minutes.
 
 The sections run one after the other, each in its own process with a time limit in seconds. Each appends lines of
-JSON to a file as soon as it has them, so that no measurement is lost. At the end, all figures are printed beside their
+JSON to a file as soon as it has them, so that no measurement is lost. At the end, all figures are printed next to their
 requirements. The exit status is 0 only if nothing failed and every measured figure meets its requirement.
 """
 EPILOG = """sections:

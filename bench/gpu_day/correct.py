@@ -1,4 +1,4 @@
-"""Sections that compare the results of the device with those of the CPU."""
+"""Sections that compare the device's results with the CPU's."""
 
 import hashlib
 from collections.abc import Callable, Iterator

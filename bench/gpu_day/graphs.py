@@ -72,7 +72,7 @@ def _method(name: str, plan: Plan, device: torch.device, size: int, mode: str) -
 
 
 def _speeds(name: str, methods: Mapping[str, Method], images: torch.Tensor, device: torch.device) -> Iterator[Figure]:
-    """Yield the speed of each mode of `compile` on a batch that lies on the device; the modes take turns."""
+    """Yield the speed of each mode of `compile` on a batch on the device; the modes take turns."""
     rates: dict[str, list[float]] = {mode: [] for mode in methods}
     clock = Clock(device)
     for turn in range(_NUM_TURNS + 1):

@@ -8,7 +8,7 @@ from tta_pipeline.extras.loader_bench.synthetic_photographs import NUM_CLASSES
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Sizes, and the folder of the data. The defaults are those of the GPU day."""
+    """Sizes, and the folder of the data. The defaults are the GPU day's."""
 
     folder: Path
     is_rehearsal: bool = False

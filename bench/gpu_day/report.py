@@ -44,8 +44,8 @@ def write_csv(target: Path, lines_path: Path) -> None:
     if device is None or any(line.is_rehearsal for line in lines):
         raise ReportError(
             f"found {len(lines)} lines in {lines_path}, with device {device} and "
-            f"{sum(line.is_rehearsal for line in lines)} of a rehearsal; expected those of a day on a GPU with its "
-            "section machine: run `python -m bench.gpu_day --out` with another file where there is a GPU"
+            f"{sum(line.is_rehearsal for line in lines)} of a rehearsal; expected the lines of a day on a GPU with "
+            "its section machine: run `python -m bench.gpu_day --out` with another file, on a machine with a GPU"
         )
     rows = (
         (line.day[:10], line.section, line.what, *map(_digits, (line.found, line.low, line.high)), line.unit,

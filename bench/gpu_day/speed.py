@@ -1,4 +1,4 @@
-"""Section of speed: from shards to predictions, against the same arithmetic on batches that lie on the device."""
+"""Section of speed: from shards to predictions, against the same arithmetic on batches on the device."""
 
 import statistics
 import time
@@ -28,7 +28,7 @@ class _Way:
     batch_size: int
     num_images: int
     num_threads: int | None
-    """Threads that decode; None: the batches lie on the device."""
+    """Threads that decode; None: the batches are on the device already."""
     asked: str
     """Requirement on its speed (>=) or time (<=) relative to the first way of its group; empty: none."""
     is_deterministic: bool = False

@@ -21,9 +21,9 @@ DESCRIPTION = """Our methods compared with the code of their authors, on a conti
   python -m bench.parity tent --clone tent --cifar CIFAR --images 800
 
 prints the rows of `tent` in docs/results/parity.md. A name is a method or the title of a row. Nothing is fetched:
-without a clone of the authors' repository, the command says how to get it at the listed commit. Without a name it makes
-the whole page from a folder with all clones. The exit status is 1 if predictions differ without a reason, or by more
-than the reason explains, and 2 if nothing can be compared.
+without a clone of the authors' repository, the command prints how to clone it at the listed commit. Without a name it
+makes the whole page from a folder with all clones. The exit status is 1 if predictions differ without a reason, or by
+more than the reason explains, and 2 if nothing can be compared.
 """
 STEP = BATCH_SIZE * len(SHIFTS)
 _CANNOT = 2
@@ -127,7 +127,7 @@ def find_clones(chosen: Sequence[Comparison], *, authors: Path | None, clone: Pa
 def run(
     comparisons: Sequence[Comparison], of: Scene, folders: Mapping[str, Path], *, seed: int = SEED
 ) -> Iterator[tuple[str, Agreement]]:
-    """Run *comparisons*, whose clones lie in *folders* by repository, and yield title and agreement of each."""
+    """Run *comparisons*, whose clones are in *folders* by repository, and yield title and agreement of each."""
     for each in comparisons:
         yield each.title, compare(each, of, folders[each.repository], seed=seed)
 

@@ -51,7 +51,7 @@ def _prepare(at: Setting, code: ModuleType) -> tuple[nn.Module, list[nn.Paramete
 
 
 def _parts(network: nn.Module, *_: object) -> tuple[nn.Module, nn.Module]:
-    """Split a network into features and last layer, in place of the authors' function that does so by name."""
+    """Split a network into features and last layer, instead of the authors' function that does so by name."""
     features = FeaturesOf(network)
     return features, features.last
 
@@ -413,7 +413,7 @@ def _rem(at: Setting, wrapped: Callable[[nn.Module], nn.Module]) -> Predict:
         network, _optimizer(at, parameters), m=settings.mask_ratio, n=settings.num_predictions,
         lamb=settings.lambda_rank, margin=settings.margin,
     )  # fmt: skip
-    made.tokens = num_patches  # type: ignore[attr-defined] # theirs is that of 384 pixels
+    made.tokens = num_patches  # type: ignore[attr-defined] # theirs is for 384 pixels
     return made
 
 
@@ -496,7 +496,7 @@ def view_after_images(method: Petta, images: torch.Tensor) -> torch.Tensor:
 
 
 def _any(at: Setting) -> Any:
-    """Return the hyperparameters of the method at hand."""
+    """Return the method's hyperparameters."""
     return at.settings
 
 
@@ -692,7 +692,7 @@ def _make_adacontrast(at: Setting) -> Any:
 
 
 def adacontrast(at: Setting) -> Predict:
-    """Make AdaContrast, and pass it the views that our method draws, in place of its loader's."""
+    """Make AdaContrast, and pass it the views that our method draws, instead of its loader's."""
     made, generator = _make_adacontrast(at), torch.Generator().manual_seed(at.ours.seed)
     views = (weak_view, moco_view, moco_view)
     return lambda images: made([images, *(view(images, generator) for view in views)])

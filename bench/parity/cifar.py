@@ -31,7 +31,7 @@ _SEED = 0
 
 
 def scene(folder: Path, *, images_per_shift: int) -> Scene:
-    """Return network and data; each shift has *images_per_shift* images of its own."""
+    """Return network and data; each shift has its own *images_per_shift* images."""
     names, images, labels = _images(folder / "test.tar.gz", images_per_shift * len(SHIFTS))
     stream: list[Batch] = []
     for number, shift in enumerate(SHIFTS):

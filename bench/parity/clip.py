@@ -1,7 +1,8 @@
 """Methods for CLIP: a zero-shot classifier made from the scene's network, and adapters for the authors' code.
 
-The image tower of the classifier is the network without its last layer, and its text features are the rows of that
-layer. Context words before the class names shift these rows by random weights. This gives a CLIP without a download.
+The image tower of the classifier is the network without its last layer, and its text features are that layer's
+rows. Context words before the class names shift these rows by random weights. The result is a CLIP model without a
+download.
 """
 
 from contextlib import ExitStack
@@ -158,12 +159,12 @@ def bca(at: Setting) -> Predict:
 
 
 def bca_with_nearest_embedding(at: Setting) -> Predict:
-    """Make BCA, changed so that an image enters the embedding nearest to it, and not that of the predicted class."""
+    """Make BCA, changed so that an image enters the embedding nearest to it, not the predicted class's embedding."""
     made = _make_bca(at)
     of_classes = made._predict_probs  # noqa: SLF001 - an experiment
 
     class NearestFirst(torch.Tensor):
-        """Probabilities whose maximum is that of the embeddings."""
+        """Probabilities with the embeddings' maximum."""
 
     def predict_one(feature: torch.Tensor) -> torch.Tensor:
         likelihoods = (made.cfg.tem * feature @ made.mu.T).softmax(1)

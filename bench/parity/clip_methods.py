@@ -170,7 +170,7 @@ def stata(at: Setting) -> Predict:
 def onzeta(at: Setting) -> Predict:
     """Make OnZeta's script, which knows its whole stream, so each batch is run with all images before it.
 
-    The share of the proxies grows with the position over the length of the stream, and is given as that of its part.
+    The share of the proxies grows with the position over the length of the stream, so each part gets its own share.
     """
     settings: Any = at.settings
     code = import_from_clone(at.clone, "main_online", {"clip": module("clip")})
@@ -293,7 +293,7 @@ def tps(at: Setting) -> Predict:
 
 
 class _BothTowersOfBatclip(nn.Module):
-    """The CLIP that BATCLIP adapts; its own `ZeroShotCLIP` makes a CLIP of open_clip."""
+    """The CLIP that BATCLIP adapts; its own `ZeroShotCLIP` makes one of open_clip."""
 
     def __init__(self, at: Setting) -> None:
         super().__init__()

@@ -136,7 +136,7 @@ _AT_THE_THRESHOLD = (
     "draw after it"
 )
 _OF_200 = {"update_frequency": 200, "memory_size": 100}
-"""SoTTA's settings where both sides predict batches of 200 just before a step."""
+"""SoTTA's settings if both sides predict batches of 200 just before a step."""
 _OF_1600 = {"stream_size": 1600}
 _SHARES = partial(torch.softmax, dim=1)
 _AS_THEIRS = {"augment_per": "batch"}
@@ -154,7 +154,7 @@ _NO_SMALL_DIFFERENCE = {**_ONCE_A_BATCH, **_AS_THEIRS, "nu": 0.1}
 
 
 _TOP_OF_NAMES = {"frozen_layers": tuple(f"tower.network.blocks.{number}" for number in (9, 10, 11))}
-"""What the names in MD's code, and in TTABC's, match in a CLIP: not the norm layer behind the blocks."""
+"""What the names in MD's code, and in TTABC's, match in CLIP models: not the norm layer after the blocks."""
 
 
 def _clip_of_vit(network: nn.Module) -> nn.Module:

@@ -1,7 +1,7 @@
 """The Dirichlet order compared with the published samplers, on labels alone: `python -m bench.parity.orders --help`.
 
-Both sides get the same numbers where they draw: the shares of a class over the slots, and the order of the classes in a
-slot. Which image of a class comes first is drawn otherwise on both sides, and is no label.
+Both sides use the same random numbers for the shares of a class over the slots, and for the order of the classes in a
+slot. They draw differently which image of a class comes first, which does not change the labels.
 """
 
 import argparse

@@ -155,7 +155,7 @@ def headings() -> str:
 
 
 def reason_of(comparison: Comparison) -> str:
-    """Return the line that says why *comparison* differs, and which one shows it."""
+    """Return the line with the reason why *comparison* differs, and which one shows it."""
     return f"- {comparison.title}: {comparison.reason}. Without: {comparison.shown_by}."
 
 
