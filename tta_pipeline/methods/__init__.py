@@ -34,14 +34,14 @@ def build(
     """Return *method* applied to *model*, ready to predict and adapt.
 
     Args:
-        method: A name in `METHODS`, or of a method that an installed package adds, or the import path
+        method: A name in `METHODS`, the name of a method that an installed package adds, or the import path
             `<module>:<name>` of a `MethodEntry`.
         model: Maps float images (B, 3, H, W) in [0, 1] to logits (B, *num_classes*); its first layer normalises. The
             method owns it from here on.
         num_classes: Number of classes.
         preset: The benchmark family whose settings the method's authors published: "imagenet", "cifar", or for a ViT-B
-            on ImageNet "imagenet_vit", whose learning rates are in proportion to *batch_size* (None: as for 64).
-        source_data: Batches of clean images and their labels, for methods that need some; see `method`.
+            on ImageNet "imagenet_vit", whose learning rates are proportional to *batch_size* (None: 64).
+        source_data: Batches of clean images and their labels, for methods that need them; see `method`.
         seed: Seed of all random draws of the method.
         batch_size: Number of images in a batch of the stream, or None if unknown. A method that needs larger batches
             raises an error.

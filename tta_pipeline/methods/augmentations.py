@@ -4,8 +4,8 @@ Every view takes images, float (B, 3, H, W) in [0, 1], and a generator, draws in
 float32 images of the same shape in [0, 1], computed in float32 under autocast too. Whole batches are changed at once,
 on their device. All steps that move pixels are one affine map with bilinear interpolation.
 
-Many views of an image are drawn in groups: a small image keeps a device busy for less time than the host needs to
-submit its work.
+Views are drawn in groups: a single small image keeps a device busy for less time than the host needs to submit the
+work.
 """
 
 import math
@@ -100,7 +100,7 @@ def flip_maps(maps: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
 def crop_map(width: torch.Tensor, height: torch.Tensor, across: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
     """Return the map that enlarges a crop to full size; all arguments are (B,).
 
-    *width* and *height* are fractions of the sides. *across* and *down*, from 0 to 1, say where the crop lies.
+    *width* and *height* are fractions of the sides. *across* and *down*, from 0 to 1, are the position of the crop.
     """
     nothing = torch.zeros_like(width)
     return stack_maps(

@@ -1,4 +1,4 @@
-"""The methods by name: everything that a benchmark file needs of them, without torch.
+"""The methods by name: everything that a benchmark file needs to know about them, without torch.
 
 To add a method, write a file in its family's folder and an entry in the family's `entries`. A method outside the
 package is a `MethodEntry` in the user's own module, named by its import path, or in an installed package, which names
@@ -25,7 +25,7 @@ METHODS: Mapping[str, MethodEntry] = {name: entry for family in _FAMILIES for na
 
 
 def paper_of(method: str) -> Paper | None:
-    """Return the paper of *method*, a name in `METHODS`, also with pieces, such as tent+come; None if it has none."""
+    """Return the paper of *method*, a name in `METHODS`, also with pieces, such as tent+come; None if there is none."""
     entry = METHODS.get(method.partition("+")[0])
     return entry.paper if entry else None
 

@@ -1,4 +1,4 @@
-"""What the catalogue knows of each method, and the hyperparameters that methods share; without torch."""
+"""Catalogue entries of methods, and the hyperparameters that methods share; without torch."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -16,10 +16,10 @@ PRESETS = ("imagenet", "cifar", "imagenet_vit")
 RESNET_PRESETS = ("imagenet", "cifar")
 """Presets for a network with batch norm."""
 PIECES = ("loss", "params", "reset")
-"""Hyperparameters that turn a method into another one; they are part of its name, also in tables."""
+"""Hyperparameters that turn a method into another method; they are part of its name, also in tables."""
 
 Published = Mapping[str, Mapping[str, object]]
-"""Datasets for which the values of a preset were published, each with those that differ from the preset there."""
+"""Datasets for which the values of a preset were published, each with the values that differ from the preset."""
 USUAL_SETS: Mapping[str, Published] = {
     "imagenet": {"imagenet_c": {}},
     "cifar": {"cifar_10_c": {}, "cifar_100_c": {}},
@@ -81,7 +81,7 @@ class GradientHyperparameters(Hyperparameters):
     nesterov: bool = False
     """Whether the momentum of SGD is Nesterov's."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Weight decay of the adapted parameters, towards zero; with AdamW apart from the gradient."""
+    """Weight decay of the adapted parameters, towards zero; AdamW applies it separately from the gradient."""
     steps: int = Field(default=1, ge=1, le=MAX_COUNT)
     """Number of updates for each batch."""
     episodic: bool = False
@@ -101,8 +101,8 @@ class TopHyperparameters(GradientHyperparameters):
     """Hyperparameters of every method that does not adapt the norm layers at the top of a network."""
 
     frozen_layers: tuple[str, ...] | None = None
-    """Names of the norm layers that do not adapt, or of modules that hold them, such as `encoder.blocks.9`; by default
-    the top is found. With an empty list all adapt. Required for a transformer whose blocks are not found."""
+    """Names of the norm layers that do not adapt, or of modules that contain them, such as `encoder.blocks.9`; by
+    default the top is found. With an empty list all adapt. Required for a transformer whose blocks are not found."""
 
 
 class ViewHyperparameters(GradientHyperparameters):
@@ -111,7 +111,7 @@ class ViewHyperparameters(GradientHyperparameters):
     own_ways: ClassVar[frozenset[str]] = frozenset({"augment_per"})
 
     augment_per: Literal["image", "batch"] = "image"
-    """Whether each image of a view has its own random draws, or the whole batch has one, as in the authors' code."""
+    """Whether each image of a view has its own random draws, or the batch shares them, as in the authors' code."""
 
 
 class MemoryHyperparameters(GradientHyperparameters):
@@ -159,9 +159,9 @@ class MethodEntry:
     source_data: Literal["unused", "required"] = "unused"
     """Whether the method reads clean batches while it is built."""
     without_source_data: str = ""
-    """Name of the method that this one would be without clean batches, for whoever has none."""
+    """Name of the method that this one would be without clean batches, as an alternative."""
     needs: Literal["any", "vit", "clip"] = "any"
-    """Kind of model that the method needs: a ViT, CLIP, or any with the layers in `layers`."""
+    """Kind of model that the method needs: a ViT, CLIP, or any model with the layers in `layers`."""
     layers: str = ""
     """Layers that the method adapts or reads, in words; without them it cannot be built."""
     adapts: str = ""
@@ -169,17 +169,17 @@ class MethodEntry:
     prediction: str = "before the update"
     """Which prediction of an adapting method counts, in words."""
     written_from: str = "paper"
-    """What the code follows: the paper, the authors' code, or less, in words."""
+    """Basis of the code, in words: the paper, the authors' code, or less."""
     min_batch_size: int = 1
     """Smallest accepted batch size of a stream; the last batch may be smaller."""
     lr_of_batch_size: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
-    """Learning rate as a function of the batch size, for the presets whose authors let it depend on the batch size."""
+    """Learning rate as a function of the batch size, for the presets in which it depends on the batch size."""
     predicts_by_network: bool = False
-    """Whether predictions are the network's own, from before an update, so that they can be made after it as well."""
+    """Whether predictions are the network's own, from before an update, so that they can also be made after it."""
     passes: float = 1
-    """Most passes of a sample through the network, with which work is planned; a backward pass counts as two."""
+    """Largest number of passes of a sample through the network, for planning; a backward pass counts as two."""
     backwards: float = 0
-    """Most backward passes of a sample, which `passes` contains twice."""
+    """Largest number of backward passes of a sample, each counted twice in `passes`."""
     paper: Paper | None = None
     """Publication of the method, for citations."""
 
@@ -239,7 +239,7 @@ class MethodEntry:
         return "+".join([method, *(str(found) for found, expected in pieces if found != expected)])
 
     def require_batch_size(self, batch_size: int | None) -> None:
-        """Refuse a stream with batches that are too small; None is an unknown size.
+        """Raise an error if the stream's batches are too small; None is an unknown size.
 
         Raises:
             ValueError: *batch_size* is below `min_batch_size`.

@@ -9,7 +9,7 @@ from torch import nn
 from tta_pipeline.errors import AdaptationError
 
 _DISTILLATION_HEAD = "head_dist"
-"""Name of the second classifier in timm's and the authors' distilled DeiT."""
+"""Name of the second classifier in the distilled DeiT of timm and of its authors."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ class GradientMethod(Method):
         return logits
 
     def _after_step(self, images: torch.Tensor, logits: torch.Tensor) -> None:
-        """Look at each step once it is taken: *logits* (B, K) predict *images* from before it. A hook; does nothing."""
+        """Called after each step, with the *logits* (B, K) of *images* from before it; a hook that does nothing."""
 
     def _step(self, loss: torch.Tensor, *, num_samples: int, num_adapted: int | None = None) -> None:
         """Take a step on *loss*, which *num_adapted* (None: all) of the *num_samples* of a forward pass entered."""

@@ -6,13 +6,13 @@ What all methods share:
   lacks source data that it needs, raises `AdaptationError` while it is built, before any image is read.
 - **Model.** The model is put into evaluation mode (no dropout, no stochastic depth) and stays there. `norm_layers` sets
   the statistics that batch norm uses. The method owns the model: a second model is a `frozen_copy` (`ema`).
-- **Source data.** `source_data` gives clean batches `(images, labels)`, float (B, 3, H, W) in [0, 1] and int64 (B,), on
-  any device, and can be iterated again, in the same order. `MethodEntry.source_data` in the catalogue shows whether a
-  method uses it.
+- **Source data.** `source_data` yields clean batches `(images, labels)`, float (B, 3, H, W) in [0, 1] and int64 (B,),
+  on any device, and can be iterated again, in the same order. `MethodEntry.source_data` in the catalogue shows whether
+  a method uses it.
 - **Randomness.** Only `self.generator`, which is on the model's device, or on the host for MEMO, TTAug and FOA, and
   starts from the seed; never the global generator.
-- **State.** A method that keeps state between batches names the attributes once, in `state_attrs` (`stateful`). They
-  give `state_dict()` and `load_state_dict()`, with which a killed run continues where it stopped, and `reset()`, which
+- **State.** A method that keeps state between batches names the attributes once, in `state_attrs` (`stateful`). From
+  them, `state_dict()` and `load_state_dict()` let a killed run continue where it stopped, and `reset()`
   restores model, optimiser, memory and generator to the moment after building. When the method resets itself (episodic,
   RDumb, SAR), it calls `_start_over()`: the reset is counted, but the generator continues, so that no two batches share
   their draws.
@@ -47,7 +47,7 @@ class Method(Stateful, ABC):
     reads_only_features: ClassVar[bool] = False
     """Whether nothing before the classifier is changed or read, so that cached features can replace images.
 
-    Where `views_read` is given, features (B, V, D) of the views of each image do."""
+    With `views_read`, features (B, V, D) of each image's views replace them."""
 
     state_attrs: ClassVar[tuple[str, ...]] = (
         "generator", "num_forwards", "num_backwards", "num_adapted_samples", "num_updates", "num_resets",
@@ -101,7 +101,7 @@ class Method(Stateful, ABC):
         return self._count_nonfinite(self._predict(images))
 
     def predict_unadapted(self, images: torch.Tensor) -> torch.Tensor:
-        """Return logits (B, K) of the network as it is now for *images*, without adaptation; counted as in `predict`.
+        """Return the current network's logits (B, K) for *images*, without adaptation; counted as in `predict`.
 
         A method's other state, such as a teacher or prototypes, is not used.
         """
@@ -184,7 +184,7 @@ class Method(Stateful, ABC):
         """Yield batches of the first *num_samples* images, or of all if there are fewer, on the model's device.
 
         Raises:
-            AdaptationError: *source_data* gives no image.
+            AdaptationError: *source_data* yields no image.
         """
         missing = num_samples
         for images, _ in source_data:

@@ -14,7 +14,7 @@ NORM_LAYERS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm)
 
 
 def require_batch_norm(model: nn.Module, method: str) -> None:
-    """Refuse a model without batch norm.
+    """Raise an error if *model* has no batch norm.
 
     Raises:
         AdaptationError: *model* has no batch norm, so *method* would change nothing.

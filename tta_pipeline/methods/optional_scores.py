@@ -14,7 +14,7 @@ class HasConfidence(Protocol):
     """A method with its own score of how confident it is that an image belongs to a known class."""
 
     def confidence(self, logits: "torch.Tensor") -> "torch.Tensor":
-        """Return the score, (B,), of the images with *logits*, (B, K): the higher, the surer. It changes nothing."""
+        """Return the score, (B,), of the images with *logits*, (B, K): higher is more confident. No state changes."""
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from tta_pipeline.util.own_code import arose_in_own_code, describe_raised, is_ow
 
 @contextmanager
 def naming_own_code(name: str, kind: type, function: str, *, expected: str) -> Iterator[None]:
-    """Name the place in the user's code of what the class *kind* of the method *name* raises in *function*.
+    """Add the place in the user's code to an error that the class *kind* of the method *name* raises in *function*.
 
     Args:
         name: Name of the method.

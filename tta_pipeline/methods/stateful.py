@@ -15,7 +15,7 @@ class Stateful:
     """An object with state; the class names the attributes that hold it, and `state_dict()` copies them."""
 
     state_attrs: ClassVar[tuple[str, ...]] = ()
-    """Names of the attributes that change and affect later results, without those that base classes name.
+    """Names of the attributes that change and affect later results, except attributes that base classes name.
 
     Values may be tensors of a fixed shape, numbers or None, modules, optimisers, generators, other objects of this
     class, and lists of these.

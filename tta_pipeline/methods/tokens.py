@@ -1,8 +1,8 @@
 """Tokens of a vision transformer: drop patches, add prompts, and read the class token and its attention.
 
-Supported are the ViT and DeiT of timm and the ViT of torchvision: a class token in first place, and patches, pass
-through a list of blocks with self-attention. The order of patches does not matter to the blocks, since positions were
-added before.
+timm's ViT and DeiT and torchvision's ViT are supported: the class token, which comes first, and the patches pass
+through a list of blocks with self-attention. The order of the patches does not matter to the blocks, since positions
+are added before them.
 """
 
 import math

@@ -3,12 +3,12 @@
 Niu et al. 2023, "Towards stable test-time adaptation in dynamic wild world", freeze the last stage of a ResNet, and the
 last three of the twelve blocks of a ViT-B with the norm layer after them. Following them, the top is:
 
-- the last quarter of the blocks of a transformer whose blocks are all as wide, at least one;
+- the last quarter of the blocks of a transformer with blocks of one width, at least one block;
 - the last stage of a transformer or ConvNeXt with stages, with the reduction before it;
 - the last stage of a ResNet, by its name.
 
 All norm layers from there on belong to the top, in the order in which the network registers its layers. Blocks and
-stages are found by structure, whatever a library calls them: they are the numbered parts of the network that hold most
+stages are found by structure, not by name: they are the numbered parts of the network that contain most
 of its layer norms. A network has no top if its parts have no attention and no layer norm and are not named as a
 ResNet's: in the authors' code, every norm layer of an EfficientNet or of a ResNet-20 adapts too.
 """
@@ -31,7 +31,7 @@ _ATTENTION = re.compile("Attention|Attn|MHSA|MSA|Transformer")
 """Found in the names of a transformer's classes. Case matters: `Flatten` contains `att`."""
 _NUMBERED = re.compile(r"(.*?)\d+")
 _WRAPPER = "network."
-"""Prefix that a model of this project puts before the names of its network's layers."""
+"""Prefix that this project's models put before the names of the network's layers."""
 _NUM_SHOWN = 6
 
 

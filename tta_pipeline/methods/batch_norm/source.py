@@ -6,7 +6,7 @@ from tta_pipeline.methods.method import Method
 
 
 class Source(Method):
-    """Predicts with the source model in evaluation mode; the baseline that every method is compared with."""
+    """Predicts with the source model in evaluation mode; the baseline of every method."""
 
     reads_only_features = True
     name = "source"

@@ -1,10 +1,10 @@
 """BATCLIP: both CLIP towers adapt, so that predictions are confident, images near their text, and classes far apart.
 
-Maharana et al. 2025, "BATCLIP: bimodal online test-time adaptation for CLIP", as its authors' program has it. The
+Maharana et al. 2025, "BATCLIP: bimodal online test-time adaptation for CLIP", as in its authors' program. The
 affine parameters of the norm layers of both towers take steps on the entropy of the predictions, minus the mean
 projection of each predicted class's mean image feature on its text feature, minus the sum of one minus the cosine over
 all ordered pairs of these means. Image features have their own length in the projection, and length 1 elsewhere.
-The texts are `a photo of a <class>.`, whatever templates the model has.
+The texts are always `a photo of a <class>.`, and the model's templates are not used.
 """
 
 from typing import Any
@@ -56,7 +56,7 @@ class _BothTowers(nn.Module):
     """A CLIP model that recomputes its text features in each pass, from the text tower's current parameters.
 
     Args:
-        model: The classifier, with whatever normalises its images.
+        model: The classifier, with its normalisation.
         towers: Its towers.
     """
 

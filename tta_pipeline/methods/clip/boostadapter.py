@@ -1,7 +1,7 @@
 """BoostAdapter: TDA whose positive cache also contains the most confident crops of the current image.
 
-Zhang et al. 2024, "BoostAdapter: improving vision-language test-time adaptation via regional bootstrapping", as its
-authors' program has it for fine-grained sets and corruptions. The caches keep images as TDA's do, with one difference:
+Zhang et al. 2024, "BoostAdapter: improving vision-language test-time adaptation via regional bootstrapping", as in its
+authors' program for fine-grained sets and corruptions. The caches keep images as TDA's do, with one difference:
 the negative cache keeps the latest images, not the images of lowest entropy. For an image's own prediction only, its
 most confident views enter a copy of the positive cache with more places. Images are processed in order, so the batch
 size does not change the predictions.
@@ -45,11 +45,11 @@ class BoostAdapter(CropMethod):
             logits[0].softmax(0),
             label=labels[0],
             uncertainty=uncertainties[0],
-            # The later an image came, the less is its number, so that the earliest one is replaced.
+            # Later images have lower numbers, so that the earliest image is replaced.
             negative_rank=torch.full_like(uncertainties[0], -self._num_seen),
         )
         boosted = self._caches.positive.with_free_places(self._num_boosting)
-        chosen = uncertainties.argsort(stable=True)[: self._num_kept]
-        for label, uncertainty, view in zip(labels[chosen], uncertainties[chosen], features[chosen], strict=True):
+        surest = uncertainties.argsort(stable=True)[: self._num_kept]
+        for label, uncertainty, view in zip(labels[surest], uncertainties[surest], features[surest], strict=True):
             boosted.enter(label, uncertainty, view)
         return self._caches.correct(logits[0], features[0], positive=boosted)

@@ -1,7 +1,7 @@
 """Methods that predict each image from CLIP features of its views: the image itself, and random crops of it.
 
 Views of many images are drawn at once, by a generator on the host; the views of one image are one batch of the image
-tower. What follows the features is computed in float32, under autocast too.
+tower. All computation after the features is in float32, under autocast too.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class CropMethod(Method):
 
     @property
     def views_read(self) -> ViewsRead:
-        """The crops that come next, which are the same for all methods of this class with the same seed and number."""
+        """The next crops, which are the same for all methods of this class with the same seed and number of views."""
         return ViewsRead(
             num_views=self._num_views,
             draws_sha256=hashlib.sha256(self.generator.get_state().numpy().tobytes()).hexdigest(),

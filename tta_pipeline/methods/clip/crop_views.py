@@ -16,13 +16,13 @@ def crop_views(images: torch.Tensor, generator: torch.Generator, *, num_views: i
 
 
 def skip_views(num_images: int, generator: torch.Generator, *, num_views: int) -> None:
-    """Draw the numbers of *num_views* crops of each of *num_images* images, and make no crop."""
+    """Draw the numbers of *num_views* crops of each of *num_images* images, without making the crops."""
     _draw(num_images * num_views, generator)
 
 
 @in_float32
 def crop_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return the view of the methods for CLIP: a crop of at least 8 % of the area, resized to the image, and a flip.
+    """Return the CLIP methods' view: a crop of at least 8 % of the area, resized to the image, and a flip.
 
     *generator* must be on the host, so that views are the same on every device.
     """

@@ -1,7 +1,7 @@
-"""C-TPT: tunes the context as TPT does, and spreads the text features of the classes, which keeps confidence honest.
+"""C-TPT: tunes the context as TPT does, and spreads the classes' text features, which keeps confidence calibrated.
 
 Yoon et al. 2024, "C-TPT: calibrated test-time prompt tuning for vision-language models via text feature dispersion", as
-its authors' program has it. The loss is TPT's minus a weight times the dispersion: the mean distance of the text
+in its authors' program. The loss is TPT's minus a weight times the dispersion: the mean distance of the text
 features to their mean.
 """
 
@@ -15,7 +15,7 @@ from tta_pipeline.methods.clip.tpt import Tpt
 
 
 class Ctpt(Tpt):
-    """Tunes the context to agreeing views and to text features far from each other."""
+    """Tunes the context so that views agree and text features are far from each other."""
 
     name = "ctpt"
 

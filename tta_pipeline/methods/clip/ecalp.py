@@ -4,11 +4,11 @@ Li et al. 2025, "Efficient and context-aware label propagation for zero-/few-sho
 vision-language model", with its authors' program. Each image is joined to its nearest texts by cosine, and to its
 nearest images by a cosine in which dimensions weigh as much as the texts vary in them. Similarities are raised to a
 power, and the graph is symmetric and normalised. The texts' labels are fixed; the images' labels follow their
-neighbours for a few iterations. Between two images of the stream each keeps a part of its label.
+neighbours for a few iterations. From one image of the stream to the next, each keeps a part of its label.
 
-As in the program, the present image is in the graph twice, and its copy is predicted. Images are taken in order, so the
-batch size changes nothing. State and time for an image grow with the stream: an image after N others takes, in each
-turn, N K times the number of its neighbours.
+As in the program, the current image is in the graph twice, and its copy is predicted. Images are processed in order, so
+the batch size does not change the predictions. State and time per image grow with the stream: an image after N others
+takes, in each iteration, N K times the number of its neighbours.
 """
 
 from dataclasses import dataclass

@@ -85,7 +85,7 @@ class TunedTextsHyperparameters(CropHyperparameters):
     lr: float = Field(default=5e-3, gt=0, allow_inf_nan=False)
     """Learning rate of AdamW."""
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
-    """Weight decay of what is tuned."""
+    """Weight decay of the tuned parameters."""
     steps: int = Field(default=1, ge=1, le=MAX_COUNT)
     """Number of updates for each image."""
     kept_share: float = Field(default=0.1, gt=0, le=1)
@@ -118,7 +118,7 @@ class OnZetaHyperparameters(Hyperparameters):
     dual_lr: float = Field(default=20.0, ge=0, allow_inf_nan=False)
     """Learning rate of the dual variables for the first image (cr in the code); it falls in the same way."""
     smallest_share: float = Field(default=1.0, ge=0, le=1)
-    """Share of the images that each class has at least, in parts of an equal share (alpha in the code)."""
+    """Smallest share of the images for each class, as a fraction of an equal share (alpha in the code)."""
     proxy_share: float = Field(default=0.8, ge=0, le=1)
     """Share of the proxies in the prediction at the end of the stream (beta in the code)."""
     stream_size: int = Field(default=50_000, ge=1, le=MAX_COUNT)
@@ -146,7 +146,7 @@ class EcalpHyperparameters(Hyperparameters):
     neighbour_share: float = Field(default=1.0, ge=0, le=1)
     """Share of the neighbours' labels in a new label; the rest is the label that an image kept (alpha)."""
     num_turns: int = Field(default=3, ge=1, le=MAX_COUNT)
-    """Number of times that labels go to the neighbours, for each image of the stream."""
+    """Number of propagation steps to the neighbours, for each image of the stream."""
 
 
 class StatAHyperparameters(Hyperparameters):

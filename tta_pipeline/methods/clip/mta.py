@@ -1,7 +1,7 @@
-"""MTA: an image is predicted from the mode of its views' features, found by mean shift.
+"""MTA: predicts an image from the mode of its views' features, found by mean shift.
 
 Zanella and Ben Ayed 2024, "On the test-time zero-shot generalization of vision-language models: do we really need
-prompt learning?", as its authors' program has it. Each view has an inlierness: it is large if the view is close to
+prompt learning?", as in its authors' program. Each view has an inlierness: it is large if the view is close to
 the mode, in a Gaussian kernel with its own bandwidth, and if inlier views predict the same. Inlierness and mode are
 updated in turns, each by a few fixed-point steps, for all images of a batch at once. The authors' code stops early at
 convergence; this file takes all steps, so that the host never waits.

@@ -1,14 +1,14 @@
 """OnZeta: each image gets a label from the texts, balanced over classes, and proxies of the classes learn from it.
 
-Qian and Hu 2024, "Online zero-shot classification with CLIP", as its authors' program has it. The label of an image is
+Qian and Hu 2024, "Online zero-shot classification with CLIP", as in its authors' program. The label of an image is
 its zero-shot prediction, in which classes that were predicted too often weigh less, by dual variables that follow the
 stream (online label learning). Proxies in the space of images start as the text features and descend the cross entropy
 to these labels (online proxy learning). The prediction is a mixture of label and proxies, and trusts the proxies more
-as the stream goes on. Images are taken in order, each predicted before it is learned, so the batch size does not change
-predictions.
+as the stream goes on. Images are processed in order, each predicted before it is learned, so the batch size does not
+change predictions.
 
-The authors' program knows the length of its stream; here the share of the proxies
-stops growing after `stream_size` images.
+The authors' program uses the length of its stream; here the share of the proxies stops growing after `stream_size`
+images.
 """
 
 import math

@@ -5,7 +5,7 @@ whose licence keeps its code out. Assignments of images to classes, and mean and
 found in turns, from the anchors on: the anchor of a class is its text feature, with the variance of the images around
 all texts by their zero-shot shares. The logits of an assignment are the zero-shot logits, the log-densities of the
 image over 50, and the mean assignment of similar images. A Gaussian is a mix of its images' Gaussian and its anchor:
-the share of the images is n / (n + weight) for a class predicted for n images. Batches are independent.
+the share of the images is n / (n + weight) for the most likely class of n images. Batches are independent.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from tta_pipeline.methods.clip.entries import StatAHyperparameters
 from tta_pipeline.methods.clip.image_method import ImageMethod
 
 _DENSITY_TEMPERATURE = 50.0
-"""What the log-densities, which grow with the number of dimensions, are divided by before they meet other logits."""
+"""Divisor of the log-densities, which grow with the number of dimensions, before they are added to other logits."""
 _NUM_ASSIGNMENTS = 5
 """Number of times that assignments are found from the same Gaussians, since similar images depend on each other."""
 
@@ -46,9 +46,9 @@ class StatA(ImageMethod):
         return logits
 
     def _join(self, features: torch.Tensor) -> torch.Tensor:
-        """Return how much each image's logits gain by the assignment of each other image, symmetric (B, B).
+        """Return the weight of each image's assignment in each other image's logits, symmetric (B, B).
 
-        An image is joined to its nearest ones, and to those whose nearest it is, with the cosine as weight.
+        Two images are joined if either is among the other's nearest, with the cosine as weight.
         """
         cosines = features @ features.T
         count = min(self._settings.num_neighbours, len(features) - 1)

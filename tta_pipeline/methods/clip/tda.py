@@ -1,4 +1,4 @@
-"""TDA: caches of certain and of less certain images correct CLIP's zero-shot prediction.
+"""TDA: caches of confident and of less confident images correct CLIP's zero-shot prediction.
 
 Karmanov et al. 2024, "Efficient test-time adaptation of vision-language models"; `voting_caches` has the caches. Images
 are processed in order, and each image enters the caches before it is predicted, so the batch size does not change the

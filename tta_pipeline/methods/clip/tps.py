@@ -1,7 +1,7 @@
 """TPS: shifts the text features of the classes for each image, so that views of it agree.
 
 Sui et al. 2025, "Just shift it: test-time prototype shifting for zero-shot generalization with vision-language models",
-as its authors' program has it. A vector for each class, zero at first, is added to its text feature, and the sum gets
+as in its authors' program. A vector for each class, zero at first, is added to its text feature, and the sum gets
 length 1 again. The vectors are tuned to each image as TPT tunes its context, so the text tower is not needed.
 """
 

@@ -17,7 +17,7 @@ from tta_pipeline.methods.losses import entropy, marginal_entropy
 
 
 class TunedTexts(CropMethod):
-    """Tunes what `_untuned` returns to each image separately, and then predicts the image."""
+    """Tunes the parameters from `_untuned` to each image separately, and then predicts the image."""
 
     def __init__(self, model: nn.Module, hyperparameters: TunedTextsHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
@@ -26,7 +26,7 @@ class TunedTexts(CropMethod):
 
     @abstractmethod
     def _untuned(self) -> torch.Tensor:
-        """Return a new tensor with the start of what is tuned."""
+        """Return a new tensor with the initial values of the tuned parameters."""
 
     @abstractmethod
     def _text_features(self, tuned: torch.Tensor) -> torch.Tensor:
@@ -42,7 +42,7 @@ class TunedTexts(CropMethod):
         return torch.stack([self._logits(image, self._text_features(each)) for image, each in pairs])
 
     def _tune(self, features: torch.Tensor) -> nn.Parameter:
-        """Return what is tuned after all steps on views with *features* (V, D)."""
+        """Return the tuned parameters after all steps on views with *features* (V, D)."""
         settings = self._settings
         tuned = nn.Parameter(self._untuned())
         optimizer = torch.optim.AdamW([tuned], lr=settings.lr, weight_decay=settings.weight_decay)
@@ -51,8 +51,8 @@ class TunedTexts(CropMethod):
                 text_features = self._text_features(tuned)
                 logits = self._logits(features, text_features)
                 if step == 0:
-                    chosen = entropy(logits.detach()).argsort(stable=True)[: self._num_kept]
-                self._loss(logits[chosen], text_features).backward()  # type: ignore[no-untyped-call]
+                    surest = entropy(logits.detach()).argsort(stable=True)[: self._num_kept]
+                self._loss(logits[surest], text_features).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 optimizer.zero_grad()
                 self.num_backwards += self._num_kept

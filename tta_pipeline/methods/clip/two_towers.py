@@ -20,7 +20,7 @@ class TwoTowers:
     """The image features, text features and prompts of the zero-shot classifier within *model*.
 
     Raises:
-        AdaptationError: *model* is no CLIP, or does not have *num_classes* classes.
+        AdaptationError: *model* is no CLIP model, or does not have *num_classes* classes.
     """
 
     def __init__(self, model: nn.Module, method: str, *, num_classes: int) -> None:

@@ -1,4 +1,4 @@
-"""The two caches of TDA, also of BoostAdapter: images that vote for their class, and images that vote against others.
+"""The two caches of TDA and BoostAdapter: images that vote for their class, and images that vote against others.
 
 Karmanov et al. 2024, "Efficient test-time adaptation of vision-language models". For each class, the positive cache
 keeps the images that were predicted as this class with the lowest entropy, and votes for the class. The negative cache

@@ -10,7 +10,7 @@ from tta_pipeline.methods.entry import Hyperparameters
 
 
 class ZeroShot(Source):
-    """Predicts as `source` does, and raises an error if the model is no CLIP."""
+    """Predicts as `source` does, and raises an error if the model is no CLIP model."""
 
     name = "zero_shot"
 

@@ -33,7 +33,7 @@ class LowRankUpdate(nn.Module):
     """Adds a product of two small matrices to *weight* (outputs, inputs).
 
     This is a parametrization: torch calls it wherever the weight is read, including by attention that reads the weights
-    of its linear layers without calling the layers, as in torchvision. The price is a gradient of the whole product.
+    of its linear layers without calling the layers, as in torchvision. The cost is a gradient of the whole product.
     """
 
     def __init__(self, weight: torch.Tensor, *, rank: int, generator: torch.Generator) -> None:

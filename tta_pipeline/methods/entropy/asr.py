@@ -6,7 +6,7 @@ Lim et al. 2026, "When and where to reset matters for long-term test-time adapta
   follows if C is above its moving average A; otherwise A = mu A + (1 - mu) C. A starts at -ln(alpha K) with
   alpha = 0.5, and returns to this value at each reset.
 - Where: the last share r = r_0 + lambda_r (C - A), at most 1, of the adapted parameters returns to the source model;
-  the parameters before them stay as they are. r_0 = 0.5, lambda_r = 20. Optimiser and memory start over.
+  the parameters before them do not change. r_0 = 0.5, lambda_r = 20. Optimiser and memory start over.
 - Penalty: lambda_F sum_i F_i (theta_i - m_i)^2 is added to the loss. Between two resets, the parameters and the squared
   gradients of the method's own loss are averaged over all updates; at a reset these averages enter the moving averages
   m and F, with momentum 0.9. Before the first reset there is no penalty.
@@ -64,7 +64,7 @@ class AdaptiveReset(ResetRule):
 
     @torch.no_grad()
     def before_update(self) -> None:
-        """Add gradients and parameters to the averages, and the gradient of the penalty to the gradients."""
+        """Add gradients and parameters to the averages, and the penalty's gradient to the gradients."""
         gradients = [_ensure_gradient(parameter) for parameter in self._parameters]
         parameters = list[torch.Tensor](self._parameters)
         torch._foreach_addcmul_(self._squares, gradients, gradients)

@@ -83,7 +83,7 @@ class ChosenHyperparameters(ReliableHyperparameters):
     """Hyperparameters of every method that can choose samples as ETA does."""
 
     d_margin: float = Field(default=0.05, gt=0, allow_inf_nan=False)
-    """Cosine with earlier predictions at or above which a sample is redundant; 0.4 for CIFAR-10, 0.1 for CIFAR-100."""
+    """Cosine with earlier predictions from which on a sample is redundant; 0.4 for CIFAR-10, 0.1 for CIFAR-100."""
 
 
 class SharpnessHyperparameters(Hyperparameters):
@@ -190,8 +190,8 @@ class UnientHyperparameters(ChosenHyperparameters, GradientHyperparameters):
     """Known samples whose entropy is minimised. `all`: every one. `surer_than_source`: the model's probability of the
     source model's label is at least the source model's. `reliable`: ETA's choice, with ETA's weights."""
     split: Literal["none", "hard", "soft"] = "hard"
-    """How known samples are told from unknown ones: not at all; each is one or the other, as in UniEnt; or each is both
-    in the proportion of its probabilities, as in UniEnt+."""
+    """How known and unknown samples are separated. `none`: not at all. `hard`: each is one or the other, as in UniEnt.
+    `soft`: each is both, weighted by its probabilities, as in UniEnt+."""
     unknown_weight: float = Field(default=0.5, ge=0, allow_inf_nan=False)
     """Weight of the mean entropy of unknown samples, which is maximised."""
     marginal_weight: float = Field(default=0.5, ge=0, allow_inf_nan=False)
@@ -202,7 +202,7 @@ class SottaHyperparameters(SharpnessHyperparameters, MemoryHyperparameters, TopH
     """Hyperparameters of SoTTA."""
 
     threshold: float = Field(default=0.99, ge=0, le=1)
-    """Confidence from which on an image enters the memory; 0.66 for CIFAR-100, 0.33 for ImageNet."""
+    """Smallest confidence with which an image enters the memory; 0.66 for CIFAR-100, 0.33 for ImageNet."""
     memory_size: int = Field(default=64, ge=2, le=MAX_COUNT)
     """Number of images in the memory."""
     bn_momentum: float = Field(default=0.2, ge=0, le=1)
@@ -215,7 +215,7 @@ class ImseHyperparameters(SharpnessHyperparameters, ReliableHyperparameters, Gra
     diversity_weight: float = Field(default=50.0, ge=0, allow_inf_nan=False)
     """Weight of the diversity with which the top's inputs use its singular vectors."""
     shift_threshold: float = Field(default=0.05, ge=0, allow_inf_nan=False)
-    """Divergence between the tokens of a batch and the domain's above which another domain begins."""
+    """Divergence between the tokens of a batch and of the domain above which another domain begins."""
     source_size: int = Field(default=2000, ge=1, le=MAX_COUNT)
     """Number of clean images that describe the source domain."""
 

@@ -1,7 +1,7 @@
 """Entropy minimisation from parts that a benchmark file combines: a loss, the parameters to adapt, a rule for resets.
 
-A method built on it adds its own choice of samples, or its own kind of step. A part that is no default is imported by
-name (`EntropyHyperparameters.code_of_choices`), so that its code counts only for the results that it made.
+A method built on it adds its own choice of samples, or its own kind of step. A part that is not the default is imported
+by name (`EntropyHyperparameters.code_of_choices`), so that its code affects only results that use it.
 """
 
 from typing import Any, ClassVar
@@ -28,7 +28,7 @@ class EntropyMethod(GradientMethod):
         self._losses = hyperparameters.import_choice("loss") or entropy
         """From logits (B, K), a loss for each sample, (B,)."""
         self._entropies = self._losses if hyperparameters.loss == "come" else entropy
-        """Entropies in nats by which samples are chosen and weighted, and a collapse is noticed."""
+        """Entropies in nats by which samples are chosen and weighted, and a collapse is detected."""
         self._reset_rule = self._make_reset_rule()
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:

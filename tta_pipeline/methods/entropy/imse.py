@@ -86,14 +86,14 @@ class Imse(GradientMethod):
         return entropy(logits.detach()) < self._e0
 
     def _loss_of(self, logits: torch.Tensor, is_reliable: torch.Tensor) -> torch.Tensor:
-        """Return the loss of *logits* (B, K), of which those that *is_reliable* (B,) names enter the mean entropy."""
+        """Return the loss of *logits* (B, K); only rows with true *is_reliable* (B,) enter the mean entropy."""
         entropies = torch.where(is_reliable, entropy(logits), 0)
         mean_entropy = entropies.sum() / is_reliable.sum().clamp(min=1)
         return mean_entropy - self._settings.diversity_weight * self._diversity.take()
 
     @torch.no_grad()
     def _take_up_similar_domain(self) -> bool:
-        """Follow the domain of the latest forward pass, and return whether another domain's values were taken up."""
+        """Follow the domain of the latest forward pass, and return whether another domain's values were restored."""
         moments = self._first_tokens.moments()
         is_new = self._domains.differs(moments, by=self._settings.shift_threshold)
         if is_new:
@@ -116,7 +116,7 @@ class _SingularValues(nn.Module):
         self.values = nn.Parameter(values[:rank].clone())
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return the weight with the present singular values, in the precision of *weight*."""
+        """Return the weight with the current singular values, in the precision of *weight*."""
         return ((self.left * self.values) @ self.right).to(weight.dtype)
 
 
@@ -182,7 +182,7 @@ class _FirstTokens:
 
 
 class _Domains(Stateful):
-    """The present domain's moments, and moments and singular values of the source and of each domain before."""
+    """The current domain's moments, and moments and singular values of the source and of each earlier domain."""
 
     def __init__(self, values: list[nn.Parameter]) -> None:
         self._present: torch.Tensor | None = None
@@ -191,16 +191,16 @@ class _Domains(Stateful):
         self._device = values[0].device
 
     def follow(self, moments: torch.Tensor) -> None:
-        """Add the *moments* of a batch to the present domain's."""
+        """Add the *moments* of a batch to the current domain's."""
         present = self._present
         self._present = moments.clone() if present is None else present.lerp(moments, 1 - _MOMENTUM)
 
     def differs(self, moments: torch.Tensor, *, by: float) -> bool:
-        """Return whether the *moments* of a batch diverge from the present domain's by more than *by*."""
+        """Return whether the *moments* of a batch diverge from the current domain's by more than *by*."""
         return self._present is not None and float(_divergence(self._present, moments)) > by
 
     def store(self, values: list[torch.Tensor]) -> None:
-        """End the present domain, and keep its moments and singular *values*."""
+        """End the current domain, and store its moments and singular *values*."""
         assert self._present is not None, "no batch since the last domain"
         self._moments.append(self._present)
         self._values.append(values)

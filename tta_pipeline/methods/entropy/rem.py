@@ -3,8 +3,8 @@
 Han et al. 2025, "Ranked entropy minimization for continual test-time adaptation", section 3:
 
 - Explicit mask chaining: each image is predicted n times, without a share of 0, m, 2 m, ... of its patches. The patches
-  left out are those that the class token attends to most in the last block, on average over the heads. The other
-  patches pass through all blocks.
+  left out have the class token's highest attention in the last block, averaged over the heads. The other patches pass
+  through all blocks.
 - Masked consistency loss: the cross entropy between each prediction and every prediction with a smaller share left out,
   which has no gradient; summed over the pairs.
 - Entropy ranking loss, weighted by lambda: max(0, H(smaller) - H(larger) + margin) for each such pair, where the

@@ -11,12 +11,12 @@ from tta_pipeline.methods.stateful import Stateful
 
 
 class ResetRule(Stateful, ABC):
-    """Calls *start_over*, which restores the whole state of the method, including this rule, when it is time.
+    """Calls *start_over*, which restores the whole state of the method, including this rule, when a reset is due.
 
     Args:
         start_over: Restores the method's state.
         model: The model, whose parameters to adapt need gradients.
-        forward: Returns logits (B, K) of images, float (B, 3, H, W), by the model that it is given, and counts them.
+        forward: Returns logits (B, K) of images, float (B, 3, H, W), by the model that is passed, and counts them.
         num_classes: Number of classes, K.
         settings: Hyperparameters of the rule.
     """
@@ -38,4 +38,4 @@ class ResetRule(Stateful, ABC):
 
     @abstractmethod
     def after_step(self, images: torch.Tensor, logits: torch.Tensor) -> None:
-        """Start over if it is time, after a step on *images*, predicted as *logits* (B, K) before the update."""
+        """Start over if a reset is due, after a step on *images*, predicted as *logits* (B, K) before the update."""

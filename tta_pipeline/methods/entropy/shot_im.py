@@ -1,4 +1,4 @@
-"""SHOT-IM: each prediction becomes sure, while all classes stay in use; the classifier does not change.
+"""SHOT-IM: each prediction becomes confident, while all classes stay in use; the classifier does not change.
 
 Liang et al. 2020, "Do we really need to access the source data? Source hypothesis transfer for unsupervised domain
 adaptation", section 3.2: the loss is information maximisation, the mean entropy of the predictions (equation 3) minus
@@ -24,7 +24,7 @@ _LEAST = 1e-5
 
 
 class ShotIm(GradientMethod):
-    """Trains what lies before the last linear layer to be sure of each image, and not of one class for all."""
+    """Trains everything before the last linear layer, so that predictions are confident and classes balanced."""
 
     name = "shot_im"
 

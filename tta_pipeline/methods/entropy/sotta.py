@@ -1,16 +1,16 @@
-"""SoTTA: entropy minimisation on sure images of all classes, for streams in which some images belong to no class.
+"""SoTTA: entropy minimisation on confident images of all classes, for streams with images of no known class.
 
 Gong et al. 2023, "SoTTA: Robust test-time adaptation on noisy data streams":
 
 - Memory (section 3.1, high-confidence uniform-class sampling): an image is kept if the model's confidence is at least
-  `threshold`, so that images of no class stay outside, and about equally many of each class are; see `UniformMemory`.
+  `threshold`, which excludes images of no class. Each class has about equally many images; see `UniformMemory`.
 - Step (section 3.2, entropy-sharpness minimisation): every `update_frequency` images of the stream, one step on the
   mean entropy of the memory, with the gradient at w + rho * g / ||g|| (`Ascent`). The top stays frozen, as in SAR.
 - Batch norm predicts with running statistics. In both passes of a step it normalises with the statistics of the memory,
   towards which the running ones move by `bn_momentum` in each.
 
 Constants are from the authors' program. It predicts images in groups of `update_frequency`, just before a step, and
-drops the last group if it is smaller; here each batch is predicted when it comes. Dropout stays off in a step. A step
+drops the last group if it is smaller; here each batch is predicted on arrival. Dropout stays off in a step. A step
 on fewer than two images is left out, since a batch norm layer may find a single value in each channel.
 """
 
@@ -30,7 +30,7 @@ from tta_pipeline.methods.top_layers import top_layers
 
 
 class Sotta(GradientMethod):
-    """Minimises the entropy of a memory of sure images over the norm layers below the top, towards flat minima."""
+    """Minimises the entropy of a memory of confident images over the norm layers below the top, towards flat minima."""
 
     name = "sotta"
     state_attrs = ("_memory", "_num_seen")

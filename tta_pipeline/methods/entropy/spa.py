@@ -7,15 +7,15 @@ views that keep its geometry:
   amplitudes is set to zero; phases stay.
 - Noise (equation 5): (1 - gamma) x + gamma epsilon, with epsilon from a standard normal distribution.
 
-Here x goes from -1 to 1, as in the authors' ViT-B, whatever mean and std the model takes. Active self-bootstrapping
+Here x ranges from -1 to 1, as in the authors' ViT-B, for any mean and std of the model. Active self-bootstrapping
 (equations 1 and 2): the loss is KL(p(x) || p(view)), where p(x) has no gradient, over the samples whose largest
 probability is higher for the image than for the view. It is averaged for each view, and summed over both views. The
 views are predicted through a linear predictor between features and classifier. The predictor keeps the model from
 trivial solutions; the prediction for the image does not use it.
 
 The norm layers adapt with the learning rate `lr`, the predictor with `predictor_lr_factor` times `lr`. The method
-predicts from the image, before the update. Where the paper leaves details open, this file does what the authors'
-program for the published numbers did (mr-eggplant/SPA, facts only, since its code is not free): epsilon is drawn once
+predicts from the image, before the update. If the paper leaves a detail open, this file follows the authors'
+program for the published numbers (mr-eggplant/SPA, facts only, since its code is not free): epsilon is drawn once
 for all images of a batch, and gamma is learned for each patch of the image so as to raise the loss, with a fixed mean
 (`NoiseShares`).
 """
@@ -152,7 +152,7 @@ class NoiseShares(Stateful):
 
     @torch.no_grad()
     def step(self) -> None:
-        """Take a step on the gradient that the latest loss gave the shares."""
+        """Take a step on the shares' gradient from the latest loss."""
         self._ascent.step()
         self._ascent.zero_grad()
         mean_share = (self._roots**2).mean().clamp(min=torch.finfo(self._roots.dtype).tiny)

@@ -6,13 +6,12 @@ Gao et al. 2024, "Unified entropy optimization for open-set test-time adaptation
     mean entropy of the known images - a * mean entropy of the unknown ones - b * entropy of the mean prediction
 
 - Known or unknown (UniEnt, section 3.2): how unlike the classifier's weights the source model's feature is, 1 minus the
-  largest cosine, scaled to [0, 1] over the batch. A mixture of two Gaussians is fitted to it. `split` hard takes each
-  image for the nearer component's; soft (UniEnt+) weights each entropy by the probability of the component; none takes
-  every image for known.
-- `adapt_on` surer_than_source (OSTTA, section 3.2): of the known images, only those enter that the model gives at
-least the source
-  model's probability of the source model's label. reliable (UniEnt on EATA, without the Fisher penalty): only ETA's
-  choice of them, each with the weight exp(E0 - H); with the soft split, H is the weighted entropy.
+  largest cosine, scaled to [0, 1] over the batch. A mixture of two Gaussians is fitted to it. `split` hard assigns each
+  image to the nearer component; soft (UniEnt+) weights each entropy by the probability of the component; none treats
+  every image as known.
+- `adapt_on` surer_than_source (OSTTA, section 3.2): a known image enters only if the model's probability of the source
+  model's label is at least the source model's. reliable (UniEnt on EATA, without the Fisher penalty): only ETA's choice
+  of known images enters, each with the weight exp(E0 - H); with the soft split, H is the weighted entropy.
 
 Parameters and statistics are Tent's, for the source model too, as in the authors' code. Images are scored as known by
 the logsumexp of their logits, as there. A mean over no image is 0; in the authors' code it is NaN.
@@ -59,7 +58,7 @@ class Unient(GradientMethod):
         return self._source_logits
 
     def confidence(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return how sure it is that images with *logits* (B, K) are known: the negative free energy, (B,)."""
+        """Return the confidence that images with *logits* (B, K) are known: the negative free energy, (B,)."""
         return logits.logsumexp(1)
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
@@ -83,8 +82,8 @@ class Unient(GradientMethod):
         """Return 1 for each of *candidates*, (B,) of 1 and 0, whose entropy is minimised, 0 for the others, (B,)."""
         match self._settings.adapt_on:
             case "surer_than_source":
-                confidences, labels = self._source_logits.softmax(1).max(1)
-                return candidates * (logits.softmax(1).gather(1, labels[:, None]).squeeze(1) >= confidences)
+                surest, labels = self._source_logits.softmax(1).max(1)
+                return candidates * (logits.softmax(1).gather(1, labels[:, None]).squeeze(1) >= surest)
             case "reliable":
                 kept = self._seen.choose(logits.softmax(1), (candidates > 0) & (entropies < self._e0))
                 return torch.zeros_like(candidates).index_fill(0, kept, 1.0)
@@ -109,9 +108,7 @@ class Unient(GradientMethod):
 def _likely_known(unlikeness: "np.ndarray[Any, Any]", *, is_soft: bool) -> "np.ndarray[Any, Any]":
     """Return for each *unlikeness* (B, 1) the probability, or 0 or 1, of the Gaussian with the lower mean."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # the fit is as good as it gets: a batch may have few images
+        warnings.simplefilter("ignore", ConvergenceWarning)  # no better fit is possible: a batch may have few images
         mixture = GaussianMixture(n_components=2, random_state=0).fit(unlikeness)
     known = int(mixture.means_[:, 0].argmin())
     found: np.ndarray[Any, Any] = (

@@ -1,4 +1,4 @@
-"""A memory with about equally many images of each predicted class, in which chance decides which one is replaced."""
+"""A memory with about equally many images of each predicted class, in which a random image is replaced."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ class UniformMemory(Stateful):
     ) -> None:
         self._capacity = capacity
         self._draw = draw
-        """Draws a number from 0 to below the one that is given."""
+        """Draws a number from 0 to below its argument."""
         self._device = device
         self._images: torch.Tensor | None = None
         self._slots: list[list[int]] = [[] for _ in range(num_classes)]
@@ -51,7 +51,7 @@ class UniformMemory(Stateful):
         return self._images[: len(self)]
 
     def _make_room(self, label: int) -> int:
-        """Remove an image for one of class *label*, and return its place."""
+        """Remove an image to make room for one of class *label*, and return its place."""
         most = max(map(len, self._slots))
         largest = [number for number, slots in enumerate(self._slots) if len(slots) == most]
         chosen = label if label in largest else largest[self._draw(len(largest))]

@@ -80,7 +80,7 @@ class CmaEs(Stateful):
         self._path_of_step_size *= 1 - c_sigma
         self._path_of_step_size += math.sqrt(c_sigma * (2 - c_sigma) * self._mu_eff) * whitened
         length = float(self._path_of_step_size.norm())
-        # The path begins at zero, so that it is short in the first generations whatever the steps are.
+        # The path begins at zero, so it is short in the first generations for any steps.
         expected = self._expected_norm * math.sqrt(1 - (1 - c_sigma) ** (2 * self._num_generations))
         is_short = length < (1.4 + 2 / (len(self._mean) + 1)) * expected
 

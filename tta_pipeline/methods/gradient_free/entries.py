@@ -19,11 +19,11 @@ class FoaHyperparameters(Hyperparameters):
     step_size: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Standard deviation of the first candidates, in the units of a token."""
     fitness_lambda: float = Field(default=0.4, ge=0, allow_inf_nan=False)
-    """Weight of the discrepancy of activations for a batch of 64, and in proportion for other sizes; entropies are
+    """Weight of the discrepancy of activations for a batch of 64; proportional for other sizes, since entropies are
     summed."""
     source_size: int = Field(default=50_000, ge=1, le=MAX_COUNT)
-    """Number of source images for the statistics of activations, or all if there are fewer. The default is as many as
-    the authors' program takes, the validation set of ImageNet."""
+    """Number of source images for the statistics of activations, or all if there are fewer. The default is the
+    authors' number, the size of ImageNet's validation set."""
     shift_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Fraction of the way to the source's mean by which features are shifted (gamma in the paper)."""
     shift_momentum: float = Field(default=0.1, gt=0, le=1)

@@ -2,19 +2,19 @@
 
 Niu et al. 2024, "Test-time model adaptation with only forward passes", section 3:
 
-- Forward-only prompt adaptation: the method learns only prompts, tokens next to the image's, by CMA-ES (`cma_es`).
-  Each of K candidates predicts each batch once: the candidates that the search proposes, and the best candidate of the
+- Forward-only prompt adaptation: the method learns only prompts, tokens next to the image's, by CMA-ES (`cma_es`). Each
+  of K candidates predicts each batch once: the candidates that the search proposes, and the best candidate of the
   previous batch, which also enters the search. The fitness (equation 5), which is minimised, is the sum of the
   entropies of the predictions plus lambda B / 64 times the discrepancy. The discrepancy compares the mean and standard
-  deviation of the class token over the batch with those over source images, without prompts: squared differences,
-  summed over features and layers.
+  deviation of the class token over the batch with the same moments over source images, without prompts: squared
+  differences, summed over features and layers.
 - Back-to-source activation shifting (equations 7 to 9): the features, that is the class token that the classifier
   reads, move by gamma (mu_S - mu(t - 1)), where mu(t) = alpha mu(batch) + (1 - alpha) mu(t - 1), and mu(batch) is the
   mean over the images and over all candidates.
 
-The prediction is the best candidate's, after the shift. The fitness uses features and predictions before the shift. No
-weight of the model changes. Where the paper leaves details open, this file does what the authors' program for the
-published numbers did (mr-eggplant/FOA, facts only, since its code is not free):
+The prediction is the best candidate's, after the shift. The fitness uses features and predictions before the shift. The
+model's weights do not change. If the paper leaves a detail open, this file follows the authors' program for the
+published numbers (mr-eggplant/FOA, facts only, since its code is not free):
 
 - The class token is read where it enters the attention of the next block, after that block's first norm. For the last
   layer it is read where it enters the classifier, after the last norm. Standard deviations are unbiased.

@@ -2,7 +2,7 @@
 
 Murphy et al. 2026, "NEO: No-optimization test-time adaptation through latent re-centering". A shift moves the features
 of all images, the inputs of the classifier, in much the same direction. The mean of all features of the stream so far,
-including the current batch, is subtracted before the classifier; weight and bias of the classifier stay as they are.
+including the current batch, is subtracted before the classifier; weight and bias of the classifier do not change.
 There are no hyperparameters. The features of the very first image are their own mean: if this image is alone in its
 batch, its logits are the bias.
 """

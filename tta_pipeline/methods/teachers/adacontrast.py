@@ -2,7 +2,7 @@
 
 Chen et al. 2022, "Contrastive test-time adaptation", section 3:
 
-- Pseudo labels: at first the prediction for the weak view. After 1024 samples, the class of greatest mean probability
+- Pseudo labels: at first the prediction for the weak view. After 1024 samples, the class of highest mean probability
   among the 10 nearest neighbours by cosine, in a bank of the latest 16384 features and probabilities (equations 1
   and 2).
 - Loss (equation 8), a sum of three terms: the cross entropy of a strong view with the pseudo label; InfoNCE (equations

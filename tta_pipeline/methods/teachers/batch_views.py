@@ -1,4 +1,4 @@
-"""Random views with one draw for a whole batch, as the authors of CoTTA, RoTTA, RMT, ROID and CMF make them.
+"""Random views with one draw for a whole batch, as in the authors' code of CoTTA, RoTTA, RMT, ROID and CMF.
 
 Each view takes images and a generator, like the views in `augmentations`. The difference is that each random number is
 drawn once and used for all images; only the noise is drawn for each pixel. Numbers are drawn in the order of the

@@ -18,7 +18,7 @@ from tta_pipeline.util.config_model import MAX_COUNT
 
 
 class TeacherHyperparameters(ViewHyperparameters):
-    """Hyperparameters of every method with a teacher of this momentum."""
+    """Hyperparameters of every method whose teacher has a momentum."""
 
     teacher_momentum: float = Field(default=0.999, ge=0, le=1)
     """Weight of the teacher before a step."""

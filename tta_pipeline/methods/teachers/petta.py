@@ -1,4 +1,4 @@
-"""PeTTA: RoTTA that measures how far its teacher has diverged from the source, and adapts less where it has.
+"""PeTTA: RoTTA that measures how far its teacher has diverged from the source, and adapts less if it has.
 
 Hoang et al. 2024, "Persistent test-time adaptation in recurring testing scenarios", section 4 and algorithm 1:
 

@@ -1,4 +1,4 @@
-"""Random views as the authors of teachers make them: CoTTA, RoTTA, ROID, and AdaContrast.
+"""Random views as in the code of CoTTA, RoTTA, ROID and AdaContrast.
 
 The generator is on the device of the images, and the host never waits for the device.
 """
@@ -52,7 +52,7 @@ def cotta_views(images: torch.Tensor, generator: torch.Generator, *, num_views: 
 
 @in_float32
 def cotta_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return the view of CoTTA, RoTTA and RMT: colours, a small affine map, flip, slight blur and noise.
+    """Return CoTTA's, RoTTA's and RMT's view: colours, a small affine map, flip, slight blur and noise.
 
     Wang et al. 2022, "Continual test-time domain adaptation", section 3.2; constants from the authors' code. The
     authors draw once per batch, with colour steps in random order, as in `batch_views.cotta_batch_view`. Here each
@@ -66,7 +66,7 @@ def cotta_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor
 
 @in_float32
 def roid_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return the view of ROID and CMF, as in their code: CoTTA's with mirrored borders, without blur and noise."""
+    """Return ROID's and CMF's view, as in their code: CoTTA's with mirrored borders, without blur and noise."""
     return _jitter_and_move(images, generator, padding="reflection").clamp(0, 1)
 
 

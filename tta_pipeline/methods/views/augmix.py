@@ -49,10 +49,10 @@ def augmix_views(
 
 @in_float32
 def augmix_view(images: torch.Tensor, generator: torch.Generator, *, crop: Crop) -> torch.Tensor:
-    """Return the view of MEMO: a random crop and flip, mixed with three chains of one to three simple operations.
+    """Return MEMO's view: a random crop and flip, mixed with three chains of one to three simple operations.
 
     Hendrycks et al. 2020, "AugMix", algorithm 1, of width 3 with Dirichlet(1, 1, 1) and Beta(1, 1) weights; operations
-    at severity 1, as in Zhang et al. 2022, "MEMO", appendix A, with the crop that is usual for the benchmark.
+    at severity 1, as in Zhang et al. 2022, "MEMO", appendix A, with the benchmark's usual crop.
 
     *generator* must be on the host. All numbers for a view are drawn in a row, so that views are the same on every
     device, and for any number of views drawn at once.
@@ -157,7 +157,7 @@ def _autocontrast(images: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
 
 
 def _equalize(images: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-    """Spread the 256 levels of each channel so that all are about equally frequent; a constant channel stays."""
+    """Spread the 256 levels of each channel so that all are about equally frequent; constant channels do not change."""
     levels = (images * 255).round().long().clamp(0, 255).flatten(2)
     counts = torch.zeros(*levels.shape[:2], 256, device=images.device)
     counts.scatter_add_(2, levels, torch.ones_like(levels, dtype=counts.dtype))

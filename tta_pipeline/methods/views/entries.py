@@ -1,4 +1,4 @@
-"""Methods that average random views of each image by itself."""
+"""Methods that average random views of each image separately."""
 
 from collections.abc import Mapping
 from typing import Literal
