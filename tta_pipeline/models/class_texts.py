@@ -1,4 +1,4 @@
-"""The texts that stand for the classes of a zero-shot classifier."""
+"""The texts of the classes of a zero-shot classifier."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ ZeroShotT = TypeVar("ZeroShotT", bound=ZeroShotModel)
 
 
 class ZeroShotKind(ModelKind[ZeroShotT]):
-    """A kind of zero-shot classifier: its outputs are the classes whose names it is given."""
+    """A kind of zero-shot classifier: its outputs are the named classes."""
 
     def load_described(self, num_classes: int | None) -> LoadedModel:
         """Return the classifier of the classes that the section names."""
@@ -57,7 +57,7 @@ class ClassTexts:
 
 
 def make_class_texts(spec: ZeroShotModel, classes: tuple[str, ...]) -> ClassTexts:
-    """Return the texts of *classes* that *spec* describes.
+    """Return the texts of *classes* as *spec* describes them.
 
     Raises:
         EvaluationError: a class has no name in words; or ImageNet's names or templates are requested, and open_clip,

@@ -158,7 +158,7 @@ def _make_prompts(open_clip: Any, clip: Any, tokenizer: Any, class_names: Sequen
 
 
 def _find_architecture(open_clip: Any, architecture: str) -> tuple[str, dict[str, str]]:
-    """Return the name by which open_clip knows *architecture*, a name or a file, and the hash of a file.
+    """Return open_clip's name of *architecture*, a name or a file, and the hash of a file.
 
     Raises:
         EvaluationError: there is no such architecture, or the file hides one of open_clip's.
@@ -193,7 +193,7 @@ def _size_of(tower: Any) -> str:
 
 
 def _require_activation(open_clip: Any, architecture: str, tag: str) -> None:
-    """Refuse published weights of the other kind of GELU, with which open_clip only warns and predictions are worse.
+    """Raise an error for weights with the other kind of GELU: open_clip only warns, and predictions are worse.
 
     Raises:
         EvaluationError: the weights were trained with QuickGELU and the architecture has GELU, or the reverse.
@@ -209,7 +209,7 @@ def _require_activation(open_clip: Any, architecture: str, tag: str) -> None:
 
 
 def _create_clip(open_clip: Any, spec: OpenClipModel, architecture: str) -> Any:
-    """Return the whole CLIP with its weights.
+    """Return the whole CLIP model with its weights.
 
     Raises:
         EvaluationError: the weights do not exist, were changed or do not fit.

@@ -37,8 +37,8 @@ def require_fitting(
         advice: Part of the error message: what the user can correct.
 
     Raises:
-        EvaluationError: weights are missing, unexpected or of another shape. The message has their number, and the
-            first name of each kind. It is a `ClassCountError` if only the number of outputs differs.
+        EvaluationError: weights are missing, unexpected or of another shape. The message shows their number and
+            the first name of each kind. It is a `ClassCountError` if only the number of outputs differs.
     """
     network = make_without_storage(architecture, num_classes=num_classes or PLACEHOLDER_CLASSES)
     renamed = _strip_wrappers(state, network.state_dict())

@@ -36,7 +36,7 @@ def make_untrained_network(library: str, architecture: str, *, num_classes: int)
     """Return the untrained network.
 
     Raises:
-        EvaluationError: the architecture does not exist, or cannot be made on the present device.
+        EvaluationError: the architecture does not exist, or cannot be made on the current device.
     """
     network: nn.Module
     try:

@@ -32,7 +32,7 @@ Weights = str | Path | Mapping[str, torch.Tensor] | None
 
 
 class Classifier(Normalized):
-    """A classifier of images, float (B, 3, H, W) in [0, 1], that normalises its input and states its origin."""
+    """A classifier of images, float (B, 3, H, W) in [0, 1], with its normalisation and origin."""
 
     def __init__(self, facts: LoadedModel) -> None:
         super().__init__(facts.make_network(), mean=facts.mean, std=facts.std)
@@ -145,10 +145,10 @@ def _load_named(
 
 
 def parse_network(name: str) -> NetworkSection:
-    """Return the section of a benchmark file that *name* stands for.
+    """Return the section of a benchmark file for *name*.
 
     Raises:
-        EvaluationError: it stands for none.
+        EvaluationError: *name* has none of the known forms.
         ValidationError: a part of it is invalid.
     """
     library, _, architecture = name.partition(":")

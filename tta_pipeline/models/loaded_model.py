@@ -1,4 +1,4 @@
-"""A classifier to evaluate, with everything that a reader of a result must know about it."""
+"""A classifier to evaluate, with everything that a result records about it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class LoadedModel:
 
     name: str
     make_network: Callable[[], nn.Module]
-    """Function that returns a fresh network of normalised images, since methods change the network that they get."""
+    """Function that returns a fresh network of normalised images, since methods change their network."""
     num_classes: int
     weights: str
     """Description of the origin of the weights."""

@@ -1,4 +1,4 @@
-"""What the kinds of model have in common: a section of a benchmark file names one of these classes, which loads it."""
+"""Base of the kinds of model: a section of a benchmark file names one of these classes, which loads it."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -77,7 +77,7 @@ class ModelKind(ABC, Generic[SectionT]):
 
     @property
     def code(self) -> JsonObject:
-        """What a kind of another package adds to everything that determines the logits: its code and its section."""
+        """Facts that determine the logits with a kind of another package: its code and its section."""
         if not is_own(type(self)):
             return {}
         return {
@@ -87,7 +87,7 @@ class ModelKind(ABC, Generic[SectionT]):
 
     @abstractmethod
     def load_for_classes(self, context: ModelContext) -> LoadedModel:
-        """Return the model, with the outputs for the classes as far as it knows which they are.
+        """Return the model, with only the outputs for the classes if it has names for its outputs.
 
         Raises:
             EvaluationError: the weights are missing, unknown or not the expected ones, or lack some of the classes.
@@ -103,7 +103,7 @@ class ModelKind(ABC, Generic[SectionT]):
         raise EvaluationError(f"found a model of kind {self.section.kind}; expected one that needs no benchmark")
 
     def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:
-        """Refuse a model that `load` would refuse, without a download.
+        """Raise the errors that `load` would raise, without a download.
 
         Args:
             name: Name of the model in the benchmark file.
@@ -197,10 +197,10 @@ class NetworkKind(ModelKind[NetworkT]):
         return ""
 
     def check_architecture(self) -> None:
-        """Refuse an architecture that the library lacks.
+        """Raise an error if the library lacks the architecture.
 
         Raises:
-            PipelineError: there is none; the message names others.
+            PipelineError: there is no such architecture; the message names others.
         """
 
     def choose_published(self, weights: str | None) -> NetworkT:
@@ -225,7 +225,7 @@ def kind_of(section: SectionT) -> ModelKind[SectionT]: ...
 
 
 def kind_of(section: ModelSection) -> ModelKind[Any]:
-    """Return what loads the model of *section*; its module is imported now.
+    """Return the kind that loads the model of *section*; its module is imported now.
 
     Raises:
         EvaluationError: another package has the kind, and is faulty.

@@ -43,14 +43,14 @@ def find_other_transforms(benchmark: Benchmark, models: Iterable[str]) -> Iterat
         try:
             own = kind_of(spec).own_transforms()
         except PipelineError:
-            continue  # the model cannot be loaded, which is said elsewhere
+            continue  # the model cannot be loaded, which is reported elsewhere
         if own:
             fitting = next((each for each in own if each.size == benchmark.image_size), own[0])
             yield from _compare(name, spec, fitting, benchmark)
 
 
 def _compare(name: str, spec: ModelSection, own: OwnTransform, benchmark: Benchmark) -> Iterator[OtherTransform]:
-    """Yield what is other in the *own* transform of the model *name*; nothing if it is the file's."""
+    """Yield the differences of the *own* transform of the model *name* to the file's; nothing if they are equal."""
     asks, lines = list[str](), list[str]()
     if own.size != benchmark.image_size:
         asks.append(f"images of {own.size} pixels instead of {benchmark.image_size}")

@@ -21,7 +21,7 @@ from tta_pipeline.util.user_functions import load_function
 
 
 class Python(NetworkKind[PythonModel]):
-    """A network that the user's own factory makes, with the weights in a file, or with random ones."""
+    """A network from the user's own factory, with the weights in a file or with random weights."""
 
     def architecture(self) -> Architecture:
         """Return the factory's network.
@@ -70,7 +70,7 @@ class Python(NetworkKind[PythonModel]):
         return model
 
     def load_published(self, weights: str) -> LoadedModel:
-        """Refuse *weights*: the user's own network has none that are published."""
+        """Raise an error, since a user's network has no published *weights*."""
         raise EvaluationError(
             f"weights is {weights!r}; expected a file, a state dict or None with {self.section.factory}, whose weights "
             "are your own"
@@ -86,7 +86,7 @@ class Python(NetworkKind[PythonModel]):
             self.weights(None)
 
     def check_architecture(self) -> None:
-        """Refuse a factory that cannot be imported."""
+        """Raise an error if the factory cannot be imported."""
         load_function(self.section.factory)
 
     def choose_published(self, weights: str | None) -> PythonModel:
@@ -95,7 +95,7 @@ class Python(NetworkKind[PythonModel]):
         raise EvaluationError("--weights is missing; expected a file with your network's weights, or `none`")
 
     def _random_weights(self, num_classes: int) -> NetworkWeights:
-        """Return the random weights of a fixed seed: another run has the same weights, and results."""
+        """Return random weights from a fixed seed, so that another run has the same weights and results."""
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(0)
             state = self.architecture().make(num_classes).state_dict()

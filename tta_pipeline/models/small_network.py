@@ -25,7 +25,7 @@ class Small(NetworkKind[SmallNetwork]):
         )
 
     def weights(self, num_classes: int | None) -> NoReturn:
-        """Refuse to load weights, of which there are none."""
+        """Raise an error, since there are no weights."""
         del num_classes
         raise EvaluationError(
             "a network of kind small has no weights to start from; expected another kind to fine-tune"

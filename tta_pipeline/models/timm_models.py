@@ -39,7 +39,7 @@ class Timm(NetworkKind[TimmModel]):
         return timm_transforms(known.to_dict()) if known else ()
 
     def check_architecture(self) -> None:
-        """Refuse an architecture that timm does not list."""
+        """Raise an error if timm does not list the architecture."""
         known = import_timm().list_models()
         if self.section.architecture.partition(".")[0] not in known:
             choices = name_choices(self.section.architecture, known, listed_in="timm.list_models()")

@@ -46,12 +46,12 @@ class Torchvision(NetworkKind[TorchvisionModel]):
         return (OwnTransform(size=own.crop_size[0], resize=own.resize_size[0], interpolation=own.interpolation.value),)
 
     def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:
-        """Refuse weights that torchvision does not list."""
+        """Raise an error if torchvision does not list the weights."""
         del name, num_classes, image_size
         self.check_architecture()
 
     def check_architecture(self) -> None:
-        """Refuse a model or weights that torchvision does not list."""
+        """Raise an error if torchvision does not list the model or the weights."""
         _find_weights(self.section)
 
     def choose_published(self, weights: str | None) -> TorchvisionModel:

@@ -43,7 +43,7 @@ class Trained(ModelKind[TrainedModel]):
 
 
 class SourceModelFacts(ConfigModel):
-    """What a file of trained weights does not say itself."""
+    """Facts that a file of trained weights does not contain."""
 
     classes: tuple[str, ...]
     mean: tuple[float, ...]
@@ -55,7 +55,7 @@ class SourceModelFacts(ConfigModel):
 def training_fingerprint(settings: TrainedModel, manifest: Manifest, *, image_size: int) -> str:
     """Return the sha256 of everything that determines the weights of a training.
 
-    The device and library versions are not part of the hash: they are in the record, and make no model outdated.
+    The device and library versions are not part of the hash: they are recorded, but make no model outdated.
 
     Raises:
         EvaluationError: the library of the network is not installed.

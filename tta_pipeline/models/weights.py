@@ -23,7 +23,7 @@ _KEYS = (
 _PLAIN = re.compile(r"torch\.(_utils\.)?\w+|collections\.OrderedDict|builtins\.set")
 """Tensors and what is read by default."""
 _OF_THE_SYSTEM = frozenset({"nt", "os", "posix", "subprocess", "sys"})
-"""Modules that a file of weights has no use for, unless it is hostile."""
+"""Modules that only a hostile file of weights needs."""
 _NUM_PICKLES = 4  # of a file of PyTorch before 1.6: a number, a version, facts of the machine, and the object
 
 
@@ -36,7 +36,7 @@ def read_state(path: Path, sha256: str, *, key: str | None = None) -> dict[str, 
         key: Key of the state dict in a checkpoint, such as `state_dict_ema`; None: the only one under a usual key.
 
     Raises:
-        EvaluationError: the file is missing, changed, unreadable, or holds something else.
+        EvaluationError: the file is missing, changed, unreadable, or contains something else.
     """
     require_file(path, sha256)
     with path.open("rb") as file:
@@ -99,7 +99,7 @@ def _find_classes(path: Path) -> list[str]:
 def _convert_advice(path: Path, names: list[str], state: str) -> str:
     """Return what *path* with objects of *names* has, and the line that saves its state dict, the expression *state*.
 
-    Only whoever trusts the file may run it.
+    Run this line only if you trust the file.
     """
     return (
         f"found objects of {abbreviate_list(names)}; expected safetensors or a state dict, names to tensors: if you "
@@ -162,7 +162,7 @@ def _find_states(content: Mapping[Any, Any], where: str = "") -> Iterator[tuple[
 
 
 def _find_unread(content: object) -> tuple[str, str] | None:
-    """Return the expression and the class of the object that is in the place of a state dict; None without one."""
+    """Return expression and class of the object found instead of a state dict; None if there is none."""
     if isinstance(content, _Unread):
         return "content", type(content).__name__
     found = content if isinstance(content, Mapping) else {}

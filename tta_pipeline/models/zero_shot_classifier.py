@@ -1,4 +1,4 @@
-"""The classifier made of CLIP and the texts of some classes."""
+"""A zero-shot classifier: an image tower, such as CLIP's, and the text features of some classes."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class _SharedPrompts:
 
 
 class ZeroShotClassifier(nn.Module):
-    """CLIP's image tower, and a last linear layer whose rows are the text features of the classes.
+    """An image tower, such as CLIP's, and a last linear layer whose rows are the text features of the classes.
 
     Methods for CLIP recognise this class by `tower`, `head`, `scale` and `prompts`.
 
@@ -26,8 +26,8 @@ class ZeroShotClassifier(nn.Module):
         tower: Maps normalised images (B, 3, H, W) to features (B, D).
         text_features: One row of length 1 for each class, (K, D).
         scale: Factor on the cosine of image and text features.
-        bias: Summand of every logit, as SigLIP has it (Zhai et al. 2023, section 3.2); it changes no softmax. None:
-            there is none.
+        bias: Summand of every logit, as in SigLIP (Zhai et al. 2023, section 3.2), which does not change the softmax;
+            None: no bias.
         prompts: Maps a context to text features, such as `Prompts`; None: prompts cannot be tuned.
     """
 
