@@ -20,7 +20,7 @@ NUM_PARTS = 20
 
 
 class UncheckedPixels(StoredPixels):
-    """Reads and decodes without comparing, as the reader did before it had checksums."""
+    """Reads and decodes without comparing checksums."""
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
         """Read and decode the samples at *indices* into *out*."""

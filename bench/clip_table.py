@@ -1,8 +1,8 @@
 """Every method for CLIP on three sets: `python -m bench.clip_table CIFAR`.
 
-CIFAR is the folder of `bench.leaderboard`. A small CLIP is trained first (`bench.tiny_clip`), unless its weights are
-there. The first test images of each class are laid out as three kinds of sets are published: with a split in CoOp's
-form, as a tar of class folders, and as clean images that are corrupted here. Data and results are kept in
+CIFAR is the folder of `bench.leaderboard`. A small CLIP is trained first (`bench.tiny_clip`), unless its weights
+exist. The first test images of each class are stored in the three forms in which datasets are published: with a split
+in CoOp's form, as a tar of class folders, and as clean images that are corrupted here. Data and results are kept in
 $TTA_DATA_ROOT; finished evaluations are not repeated. The page is docs/results/clip.md, with its data.
 """
 

@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def error(cell: Cell, source: DigitsSection, classifier: torch.nn.Module) -> float:
-    """Return the share of the test images of *cell*, as stored, that *classifier* gets wrong."""
+    """Return *classifier*'s error on the stored test images of *cell*."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "digits"
         generate_cell(root, cell, source.settings)

@@ -1,4 +1,4 @@
-"""Events per second that a history of runs accepts, in SQLite or Postgres: `python -m bench.history [DAGSTER_HOME]`.
+"""Events per second that a run history accepts, in SQLite or Postgres: `python -m bench.history [DAGSTER_HOME]`.
 
 Without an argument, it measures a new history in SQLite. With an argument, it writes into the history of that folder's
 `dagster.yaml`, which must be a database for this purpose only. Each of 1, 4 or 8 processes reports materializations one

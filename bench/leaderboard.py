@@ -7,8 +7,8 @@ published files were not available: the figures are comparable with each other, 
 results are kept in $TTA_DATA_ROOT; finished evaluations are not repeated. The pages are docs/results/cifar.md and
 docs/results/transformers.md, with their data and pictures. Each states a finding in words: read it again after a run.
 
-`python -m bench.leaderboard FOLDER BOARD METHOD...` runs only these methods and prints their rows. They fit the rows of
-the page if `source` is among them and has the same figures there: then network and images are the same.
+`python -m bench.leaderboard FOLDER BOARD METHOD...` runs only these methods and prints their rows. They are
+comparable with the page if `source` is among them and has the same figures: then network and images are the same.
 Photographs of ImageNet have a separate board, `bench.photographs`.
 """
 
@@ -73,7 +73,7 @@ class Board:
     shown: Sequence[str]
     """Methods in the page's table."""
     setup: str
-    """What the model and the stream are."""
+    """Description of the model and the stream."""
     pieces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Methods made of pieces, by name."""
 

@@ -1,7 +1,7 @@
 """The database with a million evaluations: `python -m bench.metrics`.
 
 A hundred experiments, mixed streams over ten corruptions at five severities, five seeds each, each timed forty times:
-100,000 files of ten cells. The rows are copies of one real result, made with SQL, since to measure them would take
+100,000 files of ten cells. The rows are copies of one real result, made with SQL, since measuring them would take
 days. Their files are links to one empty file, so that they are listed like real ones. The timed operations are a
 user's and a run's: open the database and query it, store a result and publish it.
 """
@@ -181,7 +181,7 @@ def _make(locations: Locations) -> None:
             has_parameter = "$num_files" in statement
             connection.execute(statement, {"num_files": NUM_FILES} if has_parameter else None)
         files = [file for (file,) in connection.execute("SELECT file FROM results").fetchall()]
-        connection.execute("DELETE FROM contents")  # else the rows would be taken for damage, and made again
+        connection.execute("DELETE FROM contents")  # otherwise the rows would count as damaged and be made again
         for name, found in contents(connection).items():
             connection.execute("INSERT INTO contents VALUES (?, ?, ?)", [name, *found])
     _make_names(locations, files)

@@ -47,10 +47,10 @@ class Found:
     p_values: Mapping[str, float]
     """By reference, after Holm over all rows."""
     against_best: str
-    """`best` for the lowest error, `alike` if chance explains the difference to it, otherwise `worse`."""
+    """`best` for the lowest error, `alike` if the difference to it is not significant, otherwise `worse`."""
 
     def verdict(self, reference: str) -> str:
-        """Return `better`, `worse`, or `alike` if chance explains the difference."""
+        """Return `better`, `worse`, or `alike` if the difference is not significant."""
         if self.p_values[reference] > LEVEL:
             return "alike"
         return "better" if self.changes[reference].mean < 0 else "worse"
@@ -230,7 +230,7 @@ def points(
     num_all: int,
     num_few: int,
 ) -> Table:
-    """Return errors and costs of both tables in the form that the figure takes, a panel for each."""
+    """Return errors and costs of both tables for the figure, one panel each."""
     columns = ("subset", "num_cells", "experiment", "ms_per_image", "mean_error")
     both = [(num_all, row) for row in everywhere] + [(num_few, row) for row in at_few]
     return Table(

@@ -158,7 +158,7 @@ def plan(locations: Locations, minutes: float) -> tuple[Sequence[str], Sequence[
 
 
 def image_times(locations: Locations) -> Mapping[str, float]:
-    """Return the seconds an image of each method, from the trials."""
+    """Return the seconds per image of each method, from the trials."""
     with open_metrics(locations.metrics) as connection:
         found = query(connection, TIMES, [NAME])
     return {name.removesuffix("_trial"): image_s for name, image_s in sorted(found.rows, key=lambda row: row[1])}

@@ -1,7 +1,7 @@
 """Reading shards from a URL behind a slow link, against webdataset and litdata: `python -m bench.remote`.
 
-The link is a local server with 20 ms latency and 200 Mbit/s for all connections together. Each pass is a process of its
-own with an empty cache; its time begins after all imports, and ends with the last sample. The ratio is the shards'
+The link is a local server with 20 ms latency and 200 Mbit/s for all connections together. Each pass is a separate
+process with an empty cache; its time begins after all imports, and ends with the last sample. The ratio is the shards'
 bytes per second divided by the link's rate. litdata is left out unless it is installed; it reads its own chunks with
 the same files, from the same server, by the S3 protocol.
 """

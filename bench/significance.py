@@ -1,9 +1,9 @@
 """How often the tests of `compare` find a difference that does not exist: `python -m bench.significance [DRAWS]`.
 
-Two methods with the same expected error classify drawn photographs; no image is read. A photograph is as hard in each
-cell as it is drawn to be, each method finds its own photographs hard, and the rest is noise. A test at the level of
-5 % must then call 5 % of the pairs different. `--fail-if-worse` must let at most 2.5 % of methods pass that are worse
-by exactly the margin. docs/reference/metrics.md sums up the tables.
+Two methods with the same expected error classify simulated photographs; no image is read. Each photograph has a random
+difficulty in all cells, each method has its own difficult photographs, and the rest is noise. A test at the level of
+5 % must then call 5 % of the pairs different. `--fail-if-worse` must pass at most 2.5 % of the methods that are worse
+by exactly the margin. docs/reference/metrics.md summarises the tables.
 """
 
 import sys
@@ -26,7 +26,7 @@ SEVERITIES = (1, 2, 3, 4, 5)
 CELLS = grid_of_cells(CORRUPTIONS, SEVERITIES)
 NUM_PHOTOGRAPHS = 600
 NUM_RESAMPLES = 1_000
-"""Fewer than in the product: a share of cases needs no fine p-values."""
+"""Fewer than in the product: the share of rejections needs no precise p-values."""
 DESIGNS = {
     "identical": "75 cells of the same 600 images",
     "missing": "one image missing in one of 75 cells",
@@ -91,7 +91,7 @@ def passes(num_images: int, share: float, seed: int) -> bool:
 
 
 def count(work: Callable[..., bool], given: tuple[object, ...], seeds: Iterable[int]) -> int:
-    """Return with how many of *seeds* the answer of *work* is yes."""
+    """Return the number of *seeds* for which *work* returns true."""
     return sum(work(*given, seed) for seed in seeds)
 
 

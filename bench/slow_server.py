@@ -1,7 +1,7 @@
 """A web server of files behind one slow link: `python -m bench.slow_server FOLDER LATENCY_S BYTES_PER_S`.
 
 All connections share BYTES_PER_S; each new connection and each request waits LATENCY_S. The server prints its port. It
-answers GET and HEAD like a file server, which is also how S3 answers for public objects.
+handles GET and HEAD like a file server, or like S3 for public objects.
 """
 
 import re

@@ -1,11 +1,11 @@
 """Criteria without labels against the oracle: `python -m bench.tuning_criteria CIFAR`.
 
-CIFAR is the folder of `bench.leaderboard`. Each method has a learning rate chosen of a grid by every criterion of
-`tta-pipeline tune`: by labels and without them on held-out corruptions, and without labels on the corruptions that are
-reported. The gap is the error there at the chosen rate minus that at the best one. Of each cell the first images of its
-shards are used (`SUBSET`), at severity 5, in one continual stream without resets. The images are corrupted here from
-the first 100 test images of each class. Data and results are kept in $TTA_DATA_ROOT; finished trials are not repeated.
-The page is docs/results/tuning-criteria.md, with its data and picture.
+CIFAR is the folder of `bench.leaderboard`. Every criterion of `tta-pipeline tune` chooses each method's learning rate
+from a grid: with and without labels on held-out corruptions, and without labels on the reported corruptions. The gap is
+the error on the reported corruptions at the chosen rate minus the error at the best rate. Each cell has the first
+images of its shards (`SUBSET`), at severity 5, in one continual stream without resets. The images are corrupted here
+from the first 100 test images of each class. Data and results are kept in $TTA_DATA_ROOT; finished trials are not
+repeated. The page is docs/results/tuning-criteria.md, with its data and picture.
 """
 
 import json

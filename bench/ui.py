@@ -1,7 +1,7 @@
 """Load times of the web UI with few and many assets and partitions: `python -m bench.ui`.
 
 A real `dg dev` and a real Chromium, without a window. A code location is loaded when the server starts, and again at
-each reload. A page counts as loaded when a text that only its data can give is on it.
+each reload. A page counts as loaded when it shows a text that depends on its data.
 """
 
 import tempfile

@@ -51,7 +51,7 @@ def main(num_turns: int = 2) -> None:
 
 
 def run(root: Path, *options: str) -> float:
-    """Type `tta-pipeline run` with *options* for the data root *root*, and return its seconds."""
+    """Run `tta-pipeline run` with *options* in the data root *root*, and return its seconds."""
     environment = {**os.environ, "TTA_DATA_ROOT": str(root), "DAGSTER_HOME": str(root / "home"), "OMP_NUM_THREADS": "1"}
     began = time.monotonic()
     subprocess.run(

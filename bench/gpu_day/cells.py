@@ -57,7 +57,7 @@ def _evaluate_cells(plan: Plan) -> Iterator[Figure]:
 def _kill_and_resume(plan: Plan) -> Iterator[Figure]:
     own = _experiment(plan, "tent")
     undisturbed, _ = _evaluate_stream(plan, own)
-    shutil.rmtree(own.results_folder)  # else the stream would be finished
+    shutil.rmtree(own.results_folder)  # otherwise the stream would be finished
     _kill_after_a_cell(plan, own)
     disturbed, num_resumed = _evaluate_stream(plan, own)
     yield Figure(what="cells that were left after the kill", found=num_resumed, asked=">= 1")

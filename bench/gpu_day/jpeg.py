@@ -1,4 +1,4 @@
-"""Section of JPEG decoding on the GPU: is it faster, and does it give the same pixels as libjpeg-turbo?"""
+"""Section of JPEG decoding on the GPU: is it faster, and does it return the same pixels as libjpeg-turbo?"""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Section of device memory: its growth over a pass, and the error when it does not suffice."""
+"""Section of device memory: its growth over a pass, and the error when it is too small."""
 
 import re
 from collections.abc import Iterator

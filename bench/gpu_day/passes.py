@@ -118,7 +118,7 @@ def small_network(plan: Plan, device: torch.device, *, num_classes: int) -> nn.M
 def method_of(
     name: str, network: nn.Module, *, num_classes: int, image_size: int, batch_size: int, **settings: object
 ) -> Method:
-    """Return the method with filters that let every sample pass, and random source data if it needs some."""
+    """Return the method with filters that let every sample pass, and random source data if it needs them."""
     device = next(network.parameters()).device
     draws = torch.Generator().manual_seed(3)
     source_data = [

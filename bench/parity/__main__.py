@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _require_whole(options: argparse.Namespace) -> None:
-    """Refuse options that would write a part of the page over it, or compare a part of a batch."""
+    """Raise an error if the options would overwrite the page with a part of it, or compare a part of a batch."""
     if options.images < STEP or options.images % STEP:
         raise ValueError(f"--images is {options.images}; expected a multiple of {STEP}, a batch for each shift")
     if options.output and (options.names or options.clone):
@@ -108,7 +108,7 @@ def _named(name: str) -> list[Comparison]:
 
 
 def find_clones(chosen: Sequence[Comparison], *, authors: Path | None, clone: Path | None) -> dict[str, Path]:
-    """Return the folder of each repository of *chosen* that is there, from the folder *authors* or at *clone*.
+    """Return the folder of each repository of *chosen* that exists, from the folder *authors* or at *clone*.
 
     A clone with the name of none of the repositories is the first row's.
 
@@ -176,7 +176,7 @@ def _write_page(
 def _run_seeds(
     chosen: Sequence[Comparison], of: Scene, folders: Mapping[str, Path], *, num_seeds: int
 ) -> Iterator[tuple[str, list[Agreement]]]:
-    """Yield title and agreements over seeds of each comparison whose views are drawn otherwise in theirs."""
+    """Yield title and agreements over seeds of each comparison in which the authors' code draws views differently."""
     for each in chosen if num_seeds else ():
         if each.draws_differ:
             yield each.title, [found for seed in range(num_seeds) for _, found in run([each], of, folders, seed=seed)]

@@ -173,13 +173,13 @@ def t3a(at: Setting) -> Predict:
 
 
 def shot_im_of_norm_layers(at: Setting) -> Predict:
-    """Make SHOT-IM; its learning rate is hard-coded, and it adapts the norm layers whatever it is told."""
+    """Make SHOT-IM; its learning rate is hard-coded, and it always adapts the norm layers."""
     made: Predict = _shot_im(at)
     return made
 
 
 def shot_im(at: Setting) -> Predict:
-    """Make SHOT-IM, and give its optimiser all parameters that its code gives a gradient."""
+    """Make SHOT-IM, with an optimiser of all parameters that its code gives a gradient."""
     made = _shot_im(at)
     made.optimizer = _optimizer(at, [each for each in made.model.parameters() if each.requires_grad])
     predict: Predict = made

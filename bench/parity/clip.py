@@ -151,7 +151,7 @@ def _make_bca(at: Setting) -> Any:
 
 
 def bca(at: Setting) -> Predict:
-    """Make BCA as TTABC has it, one image after the other; it returns probabilities."""
+    """Make TTABC's BCA, one image after the other; it returns probabilities."""
     made = _make_bca(at)
     return torch.no_grad()(
         lambda images: torch.cat([made.step(each)[0] for each in torch.split(image_features(at, images), 1)])

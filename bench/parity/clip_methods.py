@@ -39,7 +39,7 @@ def oga(at: Setting) -> Predict:
 
 
 def oga_in_float32(at: Setting) -> Predict:
-    """Make OGA with a cache in float32, and not in float16."""
+    """Make OGA with a cache in float32, not in float16."""
     made = _make_oga(at)
     for cached in (made.memory, made.memory_soft_labels, made.memory_entropy):
         cached.data = cached.data.double() if cached is made.memory_entropy else cached.data.float()
@@ -151,7 +151,7 @@ def ecalp_with_first_of_equals(at: Setting) -> Predict:
 
 
 def stata(at: Setting) -> Predict:
-    """Make StatA, which treats each batch by itself; it returns probabilities."""
+    """Make StatA, which treats each batch separately; it returns probabilities."""
     settings: Any = at.settings
     code = import_from_clone(at.clone, "solvers.StatA", {"solvers": package(at.clone / "solvers")})
     told = {
@@ -250,7 +250,7 @@ def ctpt(at: Setting) -> Predict:
 
 
 def _clip_package(at: Setting) -> ModuleType:
-    """Return the package of the clone without what it imports by itself."""
+    """Return the clone's package without its own imports."""
     found = package(at.clone / "clip")
     vars(found).update(load=None, tokenize=None)
     return found

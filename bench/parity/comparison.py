@@ -110,7 +110,7 @@ class Comparison:
     num_images: int | None = None
     """Number of images to compare, for a slow method; None: the whole stream."""
     draws_differ: bool = False
-    """Whether each image of a view has its own draws in ours, so that only errors over seeds can be compared."""
+    """Whether each image of a view has its own draws in our method, so that only errors over seeds are comparable."""
     within: Callable[[], AbstractContextManager[object]] = nullcontext
     """Context in which our side predicts, to show that a reason explains the whole difference."""
 
@@ -150,8 +150,8 @@ class Agreement:
 def compare(comparison: Comparison, scene: Scene, clone: Path, *, seed: int = SEED) -> Agreement:
     """Run both sides over the stream of *scene*, and compare what they predict.
 
-    Both start from *seed*: our method draws from its own generator, the authors' code from the global one. What the
-    authors' code prints or logs is dropped.
+    Both start from *seed*: our method draws from its own generator, the authors' code from the global one. Output
+    and logs of the authors' code are dropped.
     """
     scene = replace(scene, network=comparison.network(scene.network))
     if comparison.num_outputs is not None:

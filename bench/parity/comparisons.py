@@ -104,7 +104,7 @@ WITHOUT_CLONE: Mapping[str, str] = {
     "Cascol-Chen/ZeroSiam": "its files without the clone",
     "walawalagoose/TTABC": "the class `BCAState` of `bca.py` alone, without the clone",
 }
-"""What docs/results/parity.csv was made with if no clone was available."""
+"""Source of docs/results/parity.csv for repositories without a clone."""
 
 
 def _of_roid(settings: Any) -> Mapping[str, object]:
@@ -498,4 +498,4 @@ NOT_COMPARED: Mapping[str, str] = {
     "views": "both sides use our views if a loader makes them (AdaContrast, MEMO, TTAug, ZERO, TPT); tests compare "
     "each transform with torchvision or the formula",
 }
-"""What has no comparison, methods first, and the present state of each."""
+"""Methods and parts without a comparison, methods first, and the current state of each."""

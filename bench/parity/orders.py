@@ -48,7 +48,7 @@ _HEAD = """| sampler | code | classes | delta | images | labels that differ | cl
 
 
 class Draws:
-    """Takes the place of `numpy.random` in a sampler: each domain draws from the generator that ours has for it."""
+    """Replaces `numpy.random` in a sampler: each domain draws from our order's generator for it."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
         self._to_come = [random_generator(seed) for seed in seeds]
@@ -67,7 +67,7 @@ class Draws:
         return self._own.permutation(classes)
 
     def shuffle(self, values: Any) -> None:
-        """Put classes, a list, into an order; images, an array, stay as they are."""
+        """Shuffle classes, a list; images, an array, do not change."""
         if isinstance(values, list):
             values[:] = self._own.permutation(values).tolist()
 
@@ -92,7 +92,7 @@ def of_rotta(clone: Path, labels: Indices, *, delta: float) -> Indices:
 
 
 def of_toolkit(clone: Path, labels: Indices, *, delta: float) -> Indices:
-    """Return the same by the sampler of NOTE, as mariodoebler/test-time-adaptation has it."""
+    """Return the same by NOTE's sampler, as in mariodoebler/test-time-adaptation."""
     code, draws, found = import_from_clone(clone / "classification", "datasets.data_loading", _ABSENT), _draws(), []
     samples = [("", label) for label in labels.tolist()]
     with patch.object(np.random, "dirichlet", draws.dirichlet), patch.object(np.random, "shuffle", draws.shuffle):
