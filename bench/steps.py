@@ -60,7 +60,7 @@ def show_steps(root: Path) -> None:
     table = Table(title=f"Training, batches of {BATCH_SIZE}: medians \\[range]", box=None)
     for name in (
         "network",
-        "ms a step in memory",
+        "ms per step in memory",
         "fed: wall",
         "fed: CPU",
         "asked",

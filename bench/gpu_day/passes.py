@@ -57,7 +57,7 @@ def lease_device(plan: Plan) -> Iterator[torch.device]:
     """
     with leased_device(plan.device, lambda _: None) as device:
         if device.type == "cpu" and not plan.is_rehearsal:
-            raise RuntimeError("found no accelerator; expected a GPU: run this on a machine with one, or --rehearse")
+            raise RuntimeError("found no accelerator; expected a GPU: run on a machine with one, or with --rehearse")
         yield device
 
 
