@@ -190,7 +190,7 @@ def reason_left_out(name: str) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--minutes", type=float, default=240.0, help="most minutes of a method on all cells")
+    parser.add_argument("--minutes", type=float, default=240.0, help="maximum minutes per method on all cells")
     parser.add_argument("--page", action="store_true", help="write the page from the results so far, and run nothing")
     arguments = parser.parse_args()
     if arguments.page:

@@ -43,7 +43,7 @@ def _versions() -> str:
 
 def _clocks(device: torch.device) -> Figure:
     if device.type != "cuda" or not shutil.which("nvidia-smi"):
-        return Figure(what="clocks", why_not="nvidia-smi or the CUDA device is missing")
+        return Figure(what="clocks", why_not="not here: no CUDA device, or no nvidia-smi")
     command = ["nvidia-smi", f"--query-gpu={_CLOCKS}", "--format=csv,noheader"]
     found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     return Figure(what="clocks", text=f"{_CLOCKS}: {found}")

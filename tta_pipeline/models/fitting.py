@@ -101,7 +101,7 @@ def _strip_wrappers(state: Mapping[str, torch.Tensor], expected: Mapping[str, to
 def _describe_misfits(network: nn.Module, found: Mapping[str, torch.Tensor]) -> list[str]:
     """Return up to three lines, on missing, unexpected and misshapen weights, each with number and first name."""
     expected, others = network.state_dict(), _misshapen(network, found)
-    # torch knows which names older files may lack.
+    # torch reports which names older files may lack.
     absent = {name: expected[name] for name in (set(found) & set(expected))}
     keys = network.load_state_dict({**found, **absent}, strict=False, assign=True)
     lines = []
