@@ -45,12 +45,15 @@ def plan_notes(
         benchmark: Only this benchmark; None: all.
     """
     edited: dict[str, dict[str, None]] = defaultdict(dict)
+    out_of_date: dict[str, list[str]] = defaultdict(list)
     unfinished: dict[str, list[str]] = defaultdict(list)
     replaced: dict[str, list[str]] = defaultdict(list)
     for name, experiment, file_sha256, own_files, num_asked, num_counted, num_on_other_shards in connection.execute(
         _PLANS, [benchmark]
     ).fetchall():
-        edited[name] |= dict.fromkeys(_edited_files(locations, name, file_sha256, json.loads(own_files)))
+        if files := _edited_files(locations, name, file_sha256, json.loads(own_files)):
+            edited[name] |= dict.fromkeys(files)
+            out_of_date[name].append(experiment)
         if num_counted < num_asked:
             unfinished[name].append(f"{experiment} ({num_counted} of {num_asked} cells)")
         if num_on_other_shards:
@@ -58,9 +61,10 @@ def plan_notes(
     return [
         *(
             f"{abbreviate_list(list(files))} of {name} {'was' if len(files) == 1 else 'were'} edited since the last "
-            f"run, and the table is of what it asked for then; to look again: tta-pipeline run {name} --dry-run"
+            "run "
+            f"of {abbreviate_list(out_of_date[name])}, so these rows show what was asked for then; to look again: "
+            f"tta-pipeline run {name} --dry-run"
             for name, files in edited.items()
-            if files
         ),
         *(
             f"{_has(experiments)} results on shards that were replaced: {abbreviate_list(experiments)}; to evaluate "

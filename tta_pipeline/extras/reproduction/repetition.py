@@ -139,9 +139,7 @@ def _local_experiment(
         )
     settings = published.settings
     listed = published.sample_list
-    subset = (
-        {"file": str((published.folder / SAMPLE_LISTS / listed.name).absolute())} if listed else settings["subset"]
-    )
+    subset = {"file": str((published.folder / SAMPLE_LISTS / listed.name).absolute())} if listed else settings["subset"]
     try:
         spec = Experiment.model_validate({**settings, "subset": subset, "tuned": False, "model": model})
     except ValidationError as error:

@@ -113,6 +113,7 @@ def _to_judged(entry: Entry) -> WrongSamples:
         seed=row.cell.seed,
         counts_in_mean=row.is_averaged,
         is_wrong=found.is_wrong,
+        order_hash=row.cell.order_hash,
     )
 
 

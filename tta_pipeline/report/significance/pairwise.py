@@ -28,6 +28,8 @@ class WrongSamples:
     counts_in_mean: bool
     is_wrong: npt.NDArray[np.bool_]
     """Whether each sample is predicted wrongly, sorted by key, (N,)."""
+    order_hash: str = ""
+    """Hash of the order in which the samples came; empty: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,8 @@ class Pair:
     """Mean errors of A and B over these cells; over all of its own cells, either may have another mean."""
     covers_both: bool
     """Whether these are all of the cells that count in the mean, for A and for B."""
+    same_order: bool
+    """Whether A and B saw the samples of each of these cells in the same order."""
 
     def swapped(self) -> Self:
         """Return the comparison of B and A."""
@@ -80,6 +84,7 @@ def _compare(a: Mapping[str, WrongSamples], b: Mapping[str, WrongSamples]) -> Pa
         change=_estimate_if_any([(a[unit], differences[unit]) for unit in counted], lowest=-1),
         means=(_mean(a, counted), _mean(b, counted)) if counted else None,
         covers_both=all(sum(each.counts_in_mean for each in cells.values()) == len(counted) for cells in (a, b)),
+        same_order=all(a[unit].order_hash == b[unit].order_hash for unit in counted),
     )
 
 

@@ -3,6 +3,11 @@
 from tta_pipeline.report.significance.estimates import LEAST_P, POWER, Estimate
 from tta_pipeline.report.significance.paired_tests import LEVEL
 
+_OTHER_ORDER = (
+    " They saw the images in different orders, which may be the reason: give both the same seeds and protocol to "
+    "compare the methods alone."
+)
+
 
 def say_verdict(
     names: tuple[str, str],
@@ -12,6 +17,7 @@ def say_verdict(
     p_holm: float | None = None,
     num_tests: int = 1,
     where: str = "over their common cells",
+    same_order: bool = True,
 ) -> str:
     """Return which of two experiments is better, by how much, and whether the difference is more than chance.
 
@@ -25,6 +31,7 @@ def say_verdict(
         p_holm: The p-value of *change* by Holm's correction for *num_tests*; None: it is the only test.
         num_tests: Number of tests, if the two were chosen among several.
         where: The cells of these means, in words.
+        same_order: Whether both saw the samples in the same order; if not, a last sentence says so.
     """
     is_worse = change.mean < 0
     low, high = (-change.high, -change.low) if is_worse else (change.low, change.high)
@@ -35,14 +42,17 @@ def say_verdict(
     p_value = f"p {say_p(change.p_value)}"
     if p_holm is not None and num_tests > 1:
         p_value += f" ({say_p(p_holm, num_tests=num_tests)} by Holm's correction for {num_tests} tests)"
-    interval = f"95% interval {low_text} to {high_text} over {_say_units(change)}, {p_value}"
+    units = _say_units(change) if same_order else "images"
+    interval = f"95% interval {low_text} to {high_text} over {units}, {p_value}"
+    note = "" if same_order else _OTHER_ORDER
     if (change.p_value if p_holm is None else p_holm) > LEVEL:
         difference = 100 * change.min_detectable_diff()
         return (
             f"{names[0]} is not shown to be {verdict}: {means}, a difference of {gap} points, {interval}. "
-            f"In one test, a difference of {difference:.{decimals}f} points would be shown in {POWER:.0%} of cases."
+            f"In one test, a difference of {difference:.{decimals}f} points would be shown in {POWER:.0%} of "
+            f"cases.{note}"
         )
-    return f"{names[0]} is {verdict} by {gap} points, more than chance: {means}, {interval}."
+    return f"{names[0]} is {verdict} by {gap} points, more than chance: {means}, {interval}.{note}"
 
 
 def say_p(p_value: float, *, num_tests: int = 1) -> str:

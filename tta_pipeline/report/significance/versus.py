@@ -74,6 +74,8 @@ class Comparison:
     """The p-value corrected for the number of cells, of corruptions, or of classes. For the first row: `p_value`."""
     p_is_bound: bool
     """Whether the true p-values are smaller: `p_value` is the least that the draws can show."""
+    same_order: bool
+    """Whether A and B saw the samples of each cell in the same order."""
     better: str | None
     """The experiment that is better by more than chance; None: neither is."""
 
@@ -94,7 +96,9 @@ class Comparison:
     def sentence(self) -> str:
         """The verdict of this row, in a sentence."""
         names = (self.experiment_a, self.experiment_b)
-        return say_verdict(names, (self.error_a, self.error_b), self.change, where=self._where)
+        return say_verdict(
+            names, (self.error_a, self.error_b), self.change, where=self._where, same_order=self.same_order
+        )
 
     def keeps_margin(self, points: float) -> bool:
         """Return whether it is shown that B is not worse than A by more than *points* percentage points.
@@ -347,6 +351,7 @@ def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None 
         p_value=change.p_value,
         p_holm=change.p_value,
         p_is_bound=change.p_value <= LEAST_P,
+        same_order=all(pair.a.cell.order_hash == pair.b.cell.order_hash for pair in pairs),
         better=_better_of(first.labels.experiment, pairs[0].b.labels.experiment, change.mean, change.p_value),
     )
 
