@@ -1,6 +1,6 @@
 """The exceptions of this project in one tree: a caller can catch the base or a leaf.
 
-    PipelineError                   anything this project refuses or cannot finish
+    PipelineError                   any input this project rejects, or work it cannot finish
      ├── DataRootError              the data root has a name that the database or the logs cannot handle
      ├── SettingsError              an environment variable or dagster.yaml does not say what it should
      ├── BenchmarkFileError         a benchmark file does not say what it should

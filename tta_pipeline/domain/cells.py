@@ -30,7 +30,7 @@ CLEAN = Cell(corruption="clean", severity=0)
 """The uncorrupted test images."""
 
 TRAIN = Cell(corruption="train", severity=0)
-"""The images a source model is trained on, where a benchmark trains its own."""
+"""The images a source model is trained on, if a benchmark trains its own."""
 
 
 @dataclass(frozen=True, kw_only=True, order=True, slots=True)

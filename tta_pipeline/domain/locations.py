@@ -45,7 +45,7 @@ class Locations:
 
     root: Path
     store: Path | None = None
-    """Another user's data root, only read; None: everything lies under *root*."""
+    """Another user's data root, only read; None: everything is stored under *root*."""
     scratch: Path | None = None
     """Folder for the results and states of an evaluation that is only compared; None: they go under *root*."""
 
@@ -56,12 +56,12 @@ class Locations:
         if self.store is not None and not self.store.is_dir():
             raise DataRootError(
                 f"TTA_SHARDS_ROOT is {self.store}, which is not a folder that can be read; expected the data root of "
-                "whoever keeps the shards: correct it, or unset it to have shards of your own"
+                "whoever keeps the shards: correct it, or unset it to have your own shards"
             )
         if self.store is not None and self.store.is_relative_to(self.root):
             raise DataRootError(
                 f"TTA_SHARDS_ROOT is {self.store}, which is in your own data root {self.root}; expected a folder "
-                "beside it: set TTA_DATA_ROOT to another folder, or unset TTA_SHARDS_ROOT"
+                "outside it: set TTA_DATA_ROOT to another folder, or unset TTA_SHARDS_ROOT"
             )
 
     @classmethod
@@ -102,12 +102,12 @@ class Locations:
         return next((path for path in found if path.is_file()), None)
 
     def require_own(self, path: Path) -> None:
-        """Refuse to write *path* if it lies in the store."""
+        """Refuse to write *path* if it is in the store."""
         if self.store is not None and path.is_relative_to(self.store) and not path.is_relative_to(self.root):
             raise DataRootError(
                 f"{path} would be written, but it is in the store {self.store} (TTA_SHARDS_ROOT) of user "
                 f"{owner_of(self.store)}, which is only read; expected a place under your data root {self.root}: ask "
-                "whoever keeps the store to make it, or unset TTA_SHARDS_ROOT to have shards of your own"
+                "whoever keeps the store to make it, or unset TTA_SHARDS_ROOT to have your own shards"
             )
 
     @property
@@ -134,7 +134,7 @@ class Locations:
         return self._shared(benchmark_name, SHARDS) / cell.path
 
     def source_model(self, benchmark_name: str, model: str) -> Path:
-        """File with the weights of a model that a benchmark trains, in the store if there; facts lie beside it."""
+        """Weights file of a model that a benchmark trains, in the store if there; facts are stored next to it."""
         name = f"{model}.safetensors"
         shared = self._shared(benchmark_name, "source_models") / name
         return shared if shared.exists() else self._of(benchmark_name, "source_models") / name
@@ -193,7 +193,7 @@ class Locations:
         if (self.root / file / SHARDS).is_dir():
             raise DataRootError(
                 f"found shards of {file} in {self.root / file / SHARDS} and in the store {self.store} "
-                "(TTA_SHARDS_ROOT); expected them in one of the two, or it would be unknown what was evaluated: remove "
+                "(TTA_SHARDS_ROOT); expected shards in one of the two, so that it is known what was evaluated: remove "
                 "or rename yours, or unset TTA_SHARDS_ROOT"
             )
         return self.store

@@ -32,9 +32,9 @@ def random_generator(seed: int) -> np.random.Generator:
 
 
 def by_class(names: Sequence[str], labels: Indices, *, seed: int, num_at_once: int | None = None) -> Indices:
-    """Put all samples of the first class before those of the second, each class permuted.
+    """Put all samples of the first class before all samples of the second, each class permuted.
 
-    With *num_at_once*, put those of a group of at most so many classes before those of the next group. *seed* draws the
+    With *num_at_once*, put all samples of a group of at most so many classes before the next group. *seed* draws the
     groups, whose sizes differ by at most one class.
     """
     ranked = permuted(names, seed=seed)

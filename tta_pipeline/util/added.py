@@ -1,4 +1,4 @@
-"""What other installed packages add by entry points; nothing of a package is imported until it is asked for."""
+"""What other installed packages add by entry points; a package is imported only when its object is needed."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @cache
 def added(group: str) -> Mapping[str, tuple["EntryPoint", ...]]:
     """Return the entry points of *group*, such as `tta_pipeline.methods`, by name: usually one for each."""
-    from importlib.metadata import entry_points  # only where something is asked for that may be added
+    from importlib.metadata import entry_points  # only when an added object may be needed
 
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for point in sorted(entry_points(group=group), key=lambda each: (each.name, each.value)):
@@ -36,7 +36,7 @@ def load_added(
         group: The group of entry points.
         name: Name of the entry point.
         ours: Names that this project has itself.
-        is_right: Whether an object is of the right type.
+        is_right: Whether an object has the right type.
         what: That type in words, such as `a MethodEntry`.
         field: Field of the benchmark file that has the name.
 
@@ -64,7 +64,7 @@ def load_checked(path: str, *, is_right: Callable[[object], bool], said: str, ex
     """Import the object at *path*; an error begins with what was *said*, and ends with what was *expected*.
 
     Raises:
-        ValueError: it cannot be imported, or *is_right* says no.
+        ValueError: it cannot be imported, or *is_right* returns False.
     """
     try:
         found = load_reference(path)

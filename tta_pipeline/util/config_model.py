@@ -19,7 +19,7 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """A seed for any random number generator. Not negative: some generators treat -1 and 1 alike, tables would not."""
 _NO_PATH = re.compile(r"pipe:|[A-Za-z][A-Za-z0-9+.-]+:/")
-"""Beginning of a command that webdataset would run, or of a URL in place of a path."""
+"""Beginning of a command that webdataset would run, or of a URL instead of a path."""
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def _bars(*, is_wanted: bool) -> Iterator[Bars | None]:
 
 
 class _Bar(Progress):
-    """A bar in place of lines; it disappears when everything is done."""
+    """A bar instead of lines; it disappears when everything is done."""
 
     def __init__(self, bars: Bars, what: str, total: int, *, unit: str) -> None:
         super().__init__(self._show, what=what, total=total, unit=unit, interval_s=0.1)

@@ -1,4 +1,4 @@
-"""Work in threads that Ctrl-C does not wait for, such as that of a library that waits for a server."""
+"""Work in threads that Ctrl-C does not wait for, such as a library's call that waits for a server."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

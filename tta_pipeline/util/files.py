@@ -31,15 +31,15 @@ _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
 # This folder was made by tta_pipeline. Its files can be made again and may be removed.
 """
 _ADVICE = {
-    errno.ENOSPC: "make room",
-    errno.EDQUOT: "make room, or ask for a larger quota",
-    errno.EFBIG: "make room, or raise the limit on file size (ulimit -f)",
+    errno.ENOSPC: "free space",
+    errno.EDQUOT: "free space, or ask the administrator for a larger quota",
+    errno.EFBIG: "raise the limit on file size (ulimit -f)",
     errno.EROFS: "choose another place, or mount this disk for writing",
     errno.EACCES: "choose a place that you may use, or change its permissions",
     errno.EPERM: "choose a place that you may use, or change its permissions",
     errno.ENAMETOOLONG: "use shorter names",
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
-    errno.ENOTDIR: "remove the file that is where a folder should be",
+    errno.ENOTDIR: "remove the file that should be a folder",
     errno.EIO: "check the disk, which may be failing",
     errno.ESTALE: "check the network and its disk",
 }
@@ -54,12 +54,12 @@ def advice(error: Exception) -> str:
 
 
 def is_of_the_disk(error: Exception) -> bool:
-    """Return whether *error* says that a disk is full or read-only, or the like, for which `advice` knows a remedy."""
+    """Return whether *error* reports a full or read-only disk or a similar fault for which `advice` has a remedy."""
     return isinstance(error, OSError) and error.errno in _ADVICE
 
 
 def read_if_sha256_matches(path: Path, sha256: str) -> bytes | None:
-    """Return the content of the file *path* if it hashes to *sha256*, else None.
+    """Return the content of the file *path* if it hashes to *sha256*, otherwise None.
 
     Raises:
         OSError: *path* cannot be read.
@@ -123,7 +123,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def written_file(path: Path) -> Iterator[Path]:
-    """Yield a path beside *path* to write to; it replaces *path* when the block ends without an exception."""
+    """Yield a path next to *path* to write to; it replaces *path* when the block ends without an exception."""
     with _name_to_write(path) as beside:
         yield beside
         fsync_path(beside)
@@ -145,7 +145,7 @@ def write_once(path: Path, data: bytes) -> bool:
 
 @contextlib.contextmanager
 def _name_to_write(path: Path) -> Iterator[Path]:
-    """Yield a name beside *path*; after the block the names in this folder survive a power cut, without that one."""
+    """Yield a name next to *path*, removed after the block; the folder's other names then survive a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = _name_beside(path)
     try:
@@ -182,7 +182,7 @@ def published_folder(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder(target: Path) -> Iterator[Path]:
-    """Yield an empty folder beside *target*, named after it; when the block ends, remove anything of that name.
+    """Yield an empty folder next to *target*, named after it; when the block ends, remove anything of that name.
 
     During the block the folder is locked and touched regularly, because a lock may hold on one host only. Both
     distinguish it from the leftovers of a killed process, which this removes too.
@@ -302,7 +302,7 @@ def _fsync_tree(folder: Path) -> None:
 
 
 def _replace_target(beside: Path, target: Path) -> None:
-    """Put *beside* in the place of *target*; the old target then has the name *beside* or is removed."""
+    """Replace *target* by *beside*; the old target then has the name *beside* or is removed."""
     asides = []
     # Where locks hold on one host only, another process may publish its folder at any moment: the last one stays.
     while not _try_rename(beside, target) and not _swap_names(beside, target):

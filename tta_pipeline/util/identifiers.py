@@ -69,7 +69,7 @@ def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) ->
 
 
 def misread_sentence(name: str) -> str:
-    """Return what to do if *name*, of a file, is in UTF-8 and Python reads names in another encoding; else nothing."""
+    """Return what to do if *name*, of a file, is in UTF-8 and Python reads names in another encoding, or no text."""
     encoding = sys.getfilesystemencoding()
     if encoding == "utf-8":
         return ""

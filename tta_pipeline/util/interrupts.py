@@ -40,7 +40,7 @@ def is_interrupted() -> bool:
 def ends_on_interrupt() -> Iterator[None]:
     """End the process with `EXIT_STATUS` and one line if it receives SIGINT in the block, within `_GRACE_S`."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread can ask for signals
+        yield  # only the main thread can handle signals
         return
     reading, writing = socket.socketpair()
     writing.setblocking(False)

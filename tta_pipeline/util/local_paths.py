@@ -1,4 +1,4 @@
-"""Paths on this machine: a URL in place of one would become a folder called `s3:`."""
+"""Paths on this machine: a URL would become a folder called `s3:`."""
 
 import re
 from pathlib import PurePosixPath

@@ -1,7 +1,7 @@
 """Locks that end with their process: the kernel releases them, however it ends.
 
-The library `filelock` does less: it has no shared locks, refuses a lock file of another user, polls, and leaves a file
-beside every folder that it ever locked.
+The library `filelock` does less: it has no shared locks, cannot use another user's lock file, polls, and leaves a file
+next to every folder that it ever locked.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ def open_lock(path: Path) -> BinaryIO:
 
 
 def try_flock(file: BinaryIO, how: int) -> bool:
-    """Lock *file*, shared or exclusively as *how* says; return False if another process has it.
+    """Lock *file*, shared or exclusively according to *how*; return False if another process has it.
 
     Raises:
         OSError: the file system cannot lock.
@@ -48,7 +48,7 @@ def locked(path: Path, *, waits: bool = True, is_kept: bool = True) -> Iterator[
     Args:
         path: The lock file.
         waits: Whether to wait while another process has it.
-        is_kept: Whether the file stays, so that hosts which see changes late lock the same one; else it is removed.
+        is_kept: Whether the file stays, so that hosts which see changes late lock the same file, or is removed.
 
     Raises:
         OSError: the lock cannot be opened.

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 _MOST_LISTED = 8
-"""Most names that a message lists; of more, it shows the nearest ones and says where the others are."""
+"""Most names that a message lists; from a longer list it shows the nearest names and where to find the rest."""
 _MOST_NEAR = 3
 
 

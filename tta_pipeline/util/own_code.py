@@ -55,7 +55,7 @@ def is_own(kind: type) -> bool:
 
 
 def place_of(*objects: object) -> str:
-    """Return ` (<file>, line <n>)` of the first of *objects*, functions or classes, that a user wrote; else nothing."""
+    """Return ` (<file>, line <n>)` of the first of *objects*, functions or classes, that a user wrote, or no text."""
     for found in objects:
         try:
             file, (_, line) = inspect.getsourcefile(found), inspect.getsourcelines(found)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from tta_pipeline.util.garbage_collection import gc_paused
 P = ParamSpec("P")
 Result = TypeVar("Result")
 MAX_PROCESSES = 1_024
-"""Largest number of processes that the user can ask for; no machine gains from more."""
+"""Largest number of processes that the user can request; more speed up no machine."""
 _COMMAND = (sys.executable, "-c", "from tta_pipeline.util.processes import serve; serve()")
 
 
@@ -122,7 +122,7 @@ def ask_worker(
         succeeded, result = pickle.load(process.stdout)  # noqa: S301 - from our own child
     except (EOFError, OSError, pickle.UnpicklingError) as error:  # it may end in the middle of an answer
         raise WorkerError(
-            f"process {process.pid} ended with status {process.wait()} during its work; expected it to finish. A "
+            f"process {process.pid} ended with status {process.wait()} during its work; expected a result. A "
             "machine that is short of memory kills processes: use fewer of them"
         ) from error
     if not succeeded:

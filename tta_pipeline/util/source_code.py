@@ -1,8 +1,8 @@
 """Hash of the source code behind a reference `module:name`, computed without importing anything.
 
 The hash is of syntax trees without comments and docstrings, so that rewording them does not invalidate results. It
-covers the file of the module and every file that the module imports, directly or not, from this project or from beside
-the module. Installed packages and the standard library are identified by their versions, which each record has.
+covers the file of the module and every file that the module imports, directly or not, from this project or from the
+module's folder. Installed packages and the standard library are identified by their versions, which each record has.
 Imports by a computed name, and files that the code reads, are not covered: what a setting chooses is a further
 reference (`Hyperparameters.code_of_choices`).
 """
@@ -41,8 +41,8 @@ _seen: dict[str, str] = {}
 def source_sha256(*references: str, only_own: bool = False) -> str:
     """Return the hash of the code behind *references*, each `module:name`; with *only_own* without this project's.
 
-    Call this before the code is imported. From then on an edited file is refused, because the process keeps running
-    the code that it has imported.
+    Call this before the code is imported. From then on an edited file raises an error, because the process keeps
+    running the code that it has imported.
 
     Raises:
         ValueError: a module is missing or is not Python source, or one of its files cannot be parsed or was edited.
@@ -183,7 +183,7 @@ def _code(data: bytes) -> _Code:
 
 
 def _walk_imports(root: str) -> Iterator[_Module]:
-    """Yield, each once, the module *root* and every module that it imports from the project or from beside *root*."""
+    """Yield, each once, the module *root* and every module that it imports from the project or from *root*'s folder."""
     first = _module(root)
     if first is None or first.path.suffix != ".py":
         raise ValueError(f"found no module {root}; expected a .py file that Python finds by name")
@@ -214,7 +214,7 @@ def _module(name: str) -> _Module | None:
 
 
 def _is_own(module: _Module, home: Path, root: str) -> bool:
-    """Return whether *module* is in this project, or lies in *home*, the folder of *root*'s package or file."""
+    """Return whether *module* is in this project, or in *home*, the folder of *root*'s package or file."""
     top = module.name.partition(".")[0]
     if top in (_PROJECT, root.partition(".")[0]):
         return True

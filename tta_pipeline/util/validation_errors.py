@@ -73,7 +73,7 @@ def _field_names(location: tuple[str | int, ...], content: object) -> Iterator[s
 
 
 def say_expected(problem: "ErrorDetails") -> str:
-    """Return what *problem* expected in place of the value, in the words of a user."""
+    """Return what *problem* expected instead of the value, in the words of a user."""
     kind = _OF_WRONG_KIND.fullmatch(problem["type"])
     message = re.sub(r"^Input should (be )?|^String should (have|match) ", "", problem["msg"])
     return _EXPECTED_OF_KIND.get(kind[1], message) if kind else message

@@ -33,7 +33,7 @@ _PLAIN_VALUES = {
 
 
 class _Loader(SafeLoader):
-    """A loader that refuses a repeated field, where PyYAML's own silently drops the first."""
+    """Loader that raises an error for a repeated field; PyYAML's loader silently drops the first value."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - filled below, once
 
@@ -46,7 +46,7 @@ class _Loader(SafeLoader):
                 what = repr(name.value) if isinstance(name, yaml.ScalarNode) else "a list or a mapping"
                 raise yaml.YAMLError(f"line {line} has {what} as a name; expected text, in quotes")
             if name.value in seen:
-                raise yaml.YAMLError(f"{name.value} is repeated in line {line}; expected each field once")
+                raise yaml.YAMLError(f"{name.value} is repeated in line {line}; expected distinct fields")
             seen.add(name.value)
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return mapping
