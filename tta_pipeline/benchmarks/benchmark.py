@@ -220,9 +220,9 @@ class Benchmark(ConfigModel):
                 "some out of corruptions"
             )
         return (
-            f"the dataset {self.dataset.name} of {self.name} holds out no shifts to choose on; expected some in "
+            f"the dataset {self.dataset.name} of {self.name} holds out no shifts to choose on; expected shifts in "
             "its field held_out: tune on a set with held_out shifts, such as imagenet_c, and set the value by hand, or "
-            "describe a set of your own that holds some of its shifts out"
+            "describe your dataset with some of its shifts held out"
         )
 
     def severities_of(self, experiment_name: str) -> tuple[int, ...]:
@@ -312,7 +312,7 @@ class Benchmark(ConfigModel):
 
 
 def _names_alike(field: str, names: Collection[str]) -> Iterator[str]:
-    """Yield a sentence if some of *names*, those of the section *field*, would be one name on some file systems."""
+    """Yield a sentence if *names* of the section *field* would be the same name on some file systems."""
     counts = Counter(name.lower() for name in names)
     if alike := [name for name in names if counts[name.lower()] > 1]:
         yield f"{field} {', '.join(alike)} differ only in case; expected names that differ on any file system"

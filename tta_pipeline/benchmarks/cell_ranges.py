@@ -19,7 +19,7 @@ def cell_ranges(
     Args:
         benchmark: Benchmark of the cells.
         cells: The cells.
-        are_joined: Function that says whether a range that ends with the first cells, all of one corruption, may go on
+        are_joined: Function that returns whether a range ending with the first cells, all of one corruption, may go on
             with the second, the same severities of the next corruption.
     """
     ranges: list[list[Cell]] = []
@@ -33,7 +33,7 @@ def cell_ranges(
 
 
 def _stretches(benchmark: Benchmark, cells: Collection[Cell]) -> Iterator[list[Cell]]:
-    """Yield those of *cells* that are neighbouring severities of one corruption."""
+    """Yield the stretches of *cells* that are neighbouring severities of one corruption."""
     for _, of_corruption in groupby(benchmark.cells, key=attrgetter("corruption")):
         for is_in, stretch in groupby(of_corruption, key=cells.__contains__):
             if is_in:

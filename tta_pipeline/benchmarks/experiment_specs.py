@@ -31,7 +31,7 @@ class Experiment(ConfigModel):
     preset: Literal[PRESETS] = "imagenet"  # type: ignore[valid-type]
     """Hyperparameters that the method's authors published. `imagenet_vit` has a learning rate per batch size."""
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
-    """Values that replace those of the preset, by name."""
+    """Values that replace the preset's values, by name."""
     tuned: bool | Name = False
     """Use the hyperparameters that `tta-pipeline tune` chose for this experiment, which `tuning` must name; or the
     name of another experiment with the same method, to use its hyperparameters. They override `hyperparameters`."""
@@ -78,10 +78,10 @@ class Experiment(ConfigModel):
         base, pieces = split_method(value["method"])
         given = value.get("hyperparameters", {})
         if not isinstance(given, dict):
-            return {**value, "method": base}  # pydantic refuses these hyperparameters
+            return {**value, "method": base}  # pydantic raises an error for these hyperparameters
         if twice := sorted(pieces.keys() & given):
             raise ValueError(
-                f"found {', '.join(twice)} in method and in hyperparameters; expected each field in one of them"
+                f"found {', '.join(twice)} in method and in hyperparameters; expected a field in one of them only"
             )
         return {**value, "method": base, "hyperparameters": {**pieces, **given}}
 
@@ -103,7 +103,7 @@ class Experiment(ConfigModel):
                 "batch_size 1"
             )
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
-            raise ValueError(f"found seeds {list(self.seeds)}; expected each seed once")
+            raise ValueError(f"found seeds {list(self.seeds)}; expected distinct seeds")
         try:
             if self.precision == "fp16" and self.configured_hyperparameters().takes_gradients:
                 raise ValueError(
@@ -112,8 +112,8 @@ class Experiment(ConfigModel):
                 )
             if self.protocol.predict_after_update and not self.entry.predicts_by_network:
                 raise ValueError(
-                    f"found predict_after_update with {self.method}, whose predictions are not those of an adapted "
-                    "network alone; expected a method such as tent or sar, or an entry of your own with "
+                    f"found predict_after_update with {self.method}, which does not predict with an adapted "
+                    "network alone; expected a method such as tent or sar, or your method's entry with "
                     "`predicts_by_network=True`"
                 )
             self.entry.require_batch_size(self.method_batch_size)
@@ -211,7 +211,7 @@ def split_method(method: Mapping[str, object]) -> tuple[str, dict[str, object]]:
 
 
 def expand_protocols(experiments: Any) -> Any:
-    """Return *experiments* of the file, where each with a list `protocols` becomes one experiment per protocol."""
+    """Return the file's *experiments*; an experiment with a list `protocols` becomes one experiment per protocol."""
     if not isinstance(experiments, dict):
         return experiments
     found: dict[Any, Any] = {}

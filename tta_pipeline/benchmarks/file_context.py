@@ -15,7 +15,7 @@ class FileContext:
     images: ImagesSection
     severities: tuple[int, ...]
     is_evaluated_whole: bool
-    """Whether any severities may be asked for: a set without severities, beside sets that have them, is evaluated
+    """Whether any severities may be requested: next to datasets with severities, a dataset without them is evaluated
     whole."""
     train_shards: ShardSettings | None
     """How shards of training images are made; None for a source that consists of shards."""

@@ -49,7 +49,7 @@ class Fault:
 
 
 def experiment_choices(benchmark: Benchmark, names: object) -> str:
-    """Return what was expected in place of *names*, a name or several that are no experiments of *benchmark*."""
+    """Return what was expected instead of *names*, one or several names that *benchmark* has no experiments for."""
     if not benchmark.experiments:
         return "one of none, since there are no experiments"
     listed_in = f"`tta-pipeline results list {benchmark.name}`"
@@ -133,7 +133,7 @@ class LoadedBenchmarks:
 
 
 def load_all_benchmarks(locations: Locations) -> LoadedBenchmarks:
-    """Read the benchmark files that come with the project, those under the data root, and those of the store.
+    """Read the benchmark files that come with the project, those under the data root, and in the store.
 
     A file under the data root replaces the store's file of the same name; its experiments read the store's shards.
     """
@@ -189,9 +189,9 @@ def validate_content(path: Path, content: dict[str, Any], *, name: str) -> tuple
     """Return the benchmark *name* of *content*, or one for each of its sets; all of it must be valid.
 
     Args:
-        path: The file that has the content, as errors name it; datasets in files are looked for beside it.
-        content: What a benchmark file says.
-        name: Name in place of the file's.
+        path: The file that has the content, as errors name it; dataset files are searched in its folder.
+        content: Content of a benchmark file.
+        name: Name instead of the file's.
 
     Raises:
         BenchmarkFileError: see `load_benchmark`.
@@ -256,7 +256,7 @@ class _Part:
     """Matrix of each experiment that a matrix makes."""
 
     def validate(self, **instead: Any) -> Benchmark:
-        """Return the benchmark, with the fields *instead* in place of those in the file.
+        """Return the benchmark, with the fields *instead* replacing the file's fields.
 
         Raises:
             BenchmarkFileError: the content is faulty; the message lists all mistakes.
@@ -279,7 +279,7 @@ class _Part:
         raise BenchmarkFileError(f"{where}: " + f"\n{where}: ".join(map(self._name_origin, found)))
 
     def _name_origin(self, mistake: str) -> str:
-        """Return *mistake*, with the field of the file that makes the experiment in place of `experiments`."""
+        """Return *mistake*, with `experiments` replaced by the field of the file that makes the experiment."""
         return re.sub(
             r"^experiments\.(\w+)", lambda found: f"{self.origins.get(found[1], 'experiments')}.{found[1]}", mistake
         )
@@ -318,7 +318,7 @@ class _Part:
 
 
 def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
-    """Yield the content of the file *path* for each of its sets; fields beside `sets` hold for all of them.
+    """Yield the content of the file *path* for each of its datasets; fields outside `sets` apply to all of them.
 
     Raises:
         BenchmarkFileError: `sets` is not a mapping of sections, or a field is in the wrong place.

@@ -149,8 +149,8 @@ def expand_matrices(content: Mapping[str, object]) -> tuple[Mapping[str, object]
         for each in matrix.combinations:
             if each.name in origins:
                 raise ValueError(
-                    f"found the experiment {each.name} in {origins[each.name]} and in {origin}; expected each name "
-                    "once: "
+                    f"found the experiment {each.name} in {origins[each.name]} and in {origin}; expected distinct "
+                    "names: "
                     f"exclude it, or name a variant of the method, as {{{each.method}: {{}}, name: {each.method}_2}}"
                 )
             origins[each.name] = origin

@@ -1,7 +1,7 @@
 """The models in a benchmark file: everything that the file and the leaderboard need of them, without torch.
 
-A section names as text what loads it, as a method's entry does. To add a kind, write its section here, put it into one
-of the unions, and write its module in `models/`. Another package names its section as an entry point.
+A section names its loader as text, as a method's entry does. To add a kind, write its section here, add it to a
+union, and write its module in `models/`. Another package names its section as an entry point.
 """
 
 import re
@@ -32,7 +32,7 @@ from tta_pipeline.util.user_functions import find_function_file
 def _refuse_eight_bits(value: object) -> object:
     if isinstance(value, int | float) and value > 1:
         raise ValueError(
-            f"found {value:g}; expected at most 1, since pixels lie in [0, 1] before they are normalised: divide a "
+            f"found {value:g}; expected at most 1, since pixels are in [0, 1] before they are normalised: divide a "
             "mean or deviation of pixels up to 255 by 255"
         )
     return value
@@ -62,7 +62,7 @@ class ModelSection(ConfigModel):
 
     @property
     def network_name(self) -> str:
-        """Library and architecture as far as the benchmark file says them, such as `timm resnet50.a1_in1k`."""
+        """Library and architecture as far as the benchmark file names them, such as `timm resnet50.a1_in1k`."""
         names = (getattr(self, field, None) for field in ("architecture", "hf", "factory"))
         return f"{self.kind} {next(filter(None, names), '')}"
 
@@ -342,7 +342,7 @@ class OpenClipModel(ZeroShotModel):
         if (self.pretrained is None) == (self.weights is None):
             raise ValueError("found both or neither of pretrained and weights; expected exactly one of them")
         if (self.weights is None) != (self.sha256 is None):
-            raise ValueError("found one of weights and sha256; expected both fields, or neither")
+            raise ValueError("found one of weights and sha256; expected the two together, or neither")
         return self
 
 
@@ -370,9 +370,9 @@ class TransformersModel(ZeroShotModel):
         if (self.hf is None) == (self.folder is None):
             raise ValueError("found both or neither of hf and folder; expected exactly one of them")
         if (self.folder is None) != (self.sha256 is None):
-            raise ValueError("found one of folder and sha256; expected both fields, or neither")
+            raise ValueError("found one of folder and sha256; expected the two together, or neither")
         if self.hf is None and self.revision is not None:
-            raise ValueError("found revision without hf; expected both fields, or neither")
+            raise ValueError("found revision without hf; expected hf too, or neither")
         if self.hf is not None:
             require_commit(self.revision or "", self.hf)
         return self
@@ -435,7 +435,7 @@ class TrainedModel(Recipe, ModelSection):
         if not isinstance(value, dict) or "width" not in value:
             return value
         if "network" in value:
-            raise ValueError("found width beside network; expected one of them: width is that of the small network")
+            raise ValueError("found width and network; expected one of them: width belongs to the small network")
         rest = {name: content for name, content in value.items() if name != "width"}
         return {**rest, "network": {"kind": "small", "width": value["width"]}}
 

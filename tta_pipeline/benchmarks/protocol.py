@@ -53,7 +53,7 @@ DRIVERS: Mapping[str, type[SettingDriver]] = {
     "adaptation_budget_s": BudgetDriver,
     "sliding_window": WindowDriver,
 }
-"""Other ways to feed the method than that of the protocol, by the setting that asks for them."""
+"""Ways to feed the method other than the protocol's usual way, by the setting that selects them."""
 _CORRELATED = "correlated"
 _AFTER_UPDATE = "_after_update"
 _OPEN = "_open"

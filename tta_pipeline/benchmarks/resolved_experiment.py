@@ -140,7 +140,7 @@ def _family(architecture: str) -> NetworkFamily | None:
 
 
 def _read_choice(benchmark: Benchmark, name: str, locations: Locations) -> tuple[StoredResult, TuningRun]:
-    """Return the choice for the experiment *name*: that of the latest search, since each search has its own grid."""
+    """Return the choice for the experiment *name* from the latest search, since each search has its own grid."""
     found = find_choices(locations, benchmark.name, name)
     if not found:
         raise EvaluationError(

@@ -86,7 +86,9 @@ class ShardSettings(ConfigModel):
         if len(limits) > 1 and "num_shards" in limits:
             raise ValueError(f"found limits {limits}; expected one of {', '.join(_LIMITS)}, or the last two together")
         if self.interpolation != "bilinear" and self.resize is None:
-            raise ValueError(f"found interpolation {self.interpolation} without resize; expected both, or none")
+            raise ValueError(
+                f"found interpolation {self.interpolation} without resize; expected resize too, or neither"
+            )
         if self.max_shard_bytes and self.changes_images:
             raise ValueError(
                 "found max_shard_bytes for images whose size will change; expected num_shards or samples_per_shard"

@@ -63,7 +63,7 @@ class TrainingInputSettings(ConfigModel):
     def _problems(self) -> Iterator[str]:
         if self.epoch_samples is not None and self.shuffle != "resampled":
             yield (
-                f"found epoch_samples with shuffle {self.shuffle}, where an epoch has each sample once; expected "
+                f"found epoch_samples with shuffle {self.shuffle}, which uses each sample once per epoch; expected "
                 "shuffle: resampled, or no epoch_samples"
             )
         if self.loader == "webdataset" and self.shuffle == "exact":

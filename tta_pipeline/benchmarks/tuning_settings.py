@@ -39,7 +39,7 @@ class Tuning(ConfigModel):
         if found == "oracle":
             raise ValueError(
                 "found oracle, the choice by labels of reported cells; expected one of "
-                f"{', '.join(CRITERIA_NAMES)}: `tta-pipeline tune --compare` records the oracle beside them"
+                f"{', '.join(CRITERIA_NAMES)}: `tta-pipeline tune --compare` records the oracle too"
             )
         return found
 

@@ -76,7 +76,7 @@ class ProtocolDriver:
 
 
 class SettingDriver(ProtocolDriver):
-    """Driver that a setting of `Protocol` asks for, instead of the usual one of the protocol.
+    """Driver that a setting of `Protocol` selects instead of the protocol's usual driver.
 
     Args:
         usual: The protocol's own driver.

@@ -25,7 +25,7 @@ class _InTurn(StreamProtocol):
 
     @abstractmethod
     def _of_a_visit(self, corruptions: Sequence[Sequence[Cell]]) -> Iterator[Cell]:
-        """Yield the cells of one visit; *corruptions* has those of each, by rising severity."""
+        """Yield the cells of one visit; *corruptions* has the cells of each corruption, by rising severity."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Drivers that a setting asks for: in windows, for a limited time, or with a prediction after the update."""
+"""Drivers that a setting selects: in windows, for a limited time, or with a prediction after the update."""
 
 import math
 import statistics

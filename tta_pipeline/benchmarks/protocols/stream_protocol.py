@@ -1,4 +1,4 @@
-"""What each protocol is: an object that says which segments a stream has, their order, and how the method is fed."""
+"""Base classes of protocols: a protocol decides a stream's segments, their order, and how the method is fed."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ Partition = Literal["cell", "severity", "nothing"]
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """The N samples of a segment, one cell after another: all that their order can depend on, beside a seed."""
+    """The N samples of a segment, one cell after another: all that their order can depend on, besides a seed."""
 
     keys: Sequence[str]
     """Key of each sample; with several cells, it begins with the sample's cell."""
@@ -54,9 +54,9 @@ class SampleOrder(ABC):
     """An order of samples, made with its settings: its fields are fields of `Protocol`."""
 
     is_correlated: ClassVar[bool] = False
-    """Whether neighbours are often of one class, which the name of the protocol says."""
+    """Whether neighbours often have the same class, as the protocol's name implies."""
     needs_list: ClassVar[bool] = False
-    """Whether the order is that of the subset's list."""
+    """Whether the order follows the subset's list."""
     version: ClassVar[str | None] = None
     """Version of the order if its draws have changed; results in the order as it was before are not present."""
 
@@ -69,14 +69,14 @@ class SampleOrder(ABC):
 class StreamProtocol:
     """A value of `Protocol.shift`, made with its settings: its fields are fields of `Protocol`.
 
-    By default a stream is one segment with all its cells, of which the method gets each batch once. The first line of
-    the docstring is what the reference says of the value.
+    By default a stream is one segment with all its cells, and the method gets each batch once. The first line of the
+    docstring describes the value in the reference.
     """
 
     partitioned_by: ClassVar[Partition] = "severity"
     """The part of the benchmark that one stream covers: a cell, a severity, or everything."""
     usual_order: ClassVar[str] = "stored"
-    """Order of the samples where the file names none; one that is in no table is that of this protocol alone."""
+    """Order of the samples if the file names none; an order that is in no table belongs to this protocol alone."""
     only_usual_because: ClassVar[str] = ""
     """Why the file cannot name another order than the usual one; empty: it can."""
     has_every_sample: ClassVar[bool] = True
@@ -98,7 +98,7 @@ class StreamProtocol:
 
 
 def number_segments(cells: Iterable[tuple[Cell, ...]], *, num_visits: int = 1) -> tuple[Segment, ...]:
-    """Return segments with *cells*, those of one segment at a time, all of them *num_visits* times."""
+    """Return segments with *cells*, one item per segment, and repeat all segments *num_visits* times."""
     every = list(cells)
     return tuple(
         Segment(position=visit * len(every) + place, cells=own, visit=visit + 1 if num_visits > 1 else None)
