@@ -1,4 +1,4 @@
-"""Copies of files from servers and folders: hashed on the way, and resumed where an earlier copy ended."""
+"""Copies of files from servers and folders: hashed on the way, and resumed at the end of an earlier copy."""
 
 import hashlib
 import time
@@ -16,7 +16,7 @@ from tta_pipeline.data.remote_files import (
 _PIECE_BYTES = 2**17
 """Bytes that are written at a time: few, since a reader of the growing file waits for them."""
 _PAUSES_S = (0.1, 0.5, 2.0)
-"""Pause after each answer that has other bytes than those that were asked for; after one more, the copy fails."""
+"""Pause after each response with other bytes than requested; after one more such response, the copy fails."""
 
 
 def copy_file(
@@ -24,8 +24,8 @@ def copy_file(
 ) -> str:
     """Append to *out* what it lacks of the file at *origin*, and return the hash of the whole file.
 
-    After a dropped connection the copy goes on as long as each attempt brings new bytes. It begins anew if the server
-    gives other bytes than the rest.
+    After a dropped connection the copy goes on as long as each attempt brings new bytes. It starts again if the server
+    returns other bytes than the rest.
 
     Args:
         origin: URL or path of the file.

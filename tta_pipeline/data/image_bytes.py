@@ -77,7 +77,7 @@ def _jpeg_header(data: bytes) -> ImageHeader:
 
 
 def _first_scan(data: bytes) -> int:
-    """Return where the first scan of a JPEG begins; a thumbnail before it has an end mark of its own."""
+    """Return where the first scan of a JPEG begins; a thumbnail before it has its own end mark."""
     at = 2
     while at + 4 <= len(data) and data[at] == 0xFF and data[at + 1] != _JPEG_SCAN:
         marker = data[at + 1]
@@ -100,7 +100,7 @@ def _bmp_header(data: bytes) -> ImageHeader:
     else:
         width, height = _little(data[18:22]), abs(int.from_bytes(data[22:26], "little", signed=True))
         depth, compression = _little(data[28:30]), _little(data[30:34])
-    # The size of the file in its header is often wrong, and no decoder asks for it.
+    # The size of the file in its header is often wrong, and no decoder needs it.
     pixels_bytes = (width * depth + 31) // 32 * 4 * height if compression in _UNCOMPRESSED_BMP else _little(data[34:38])
     size_bytes = _little(data[10:14]) + pixels_bytes
     _require(len(data) >= size_bytes, "BMP", data, f"{size_bytes} bytes")

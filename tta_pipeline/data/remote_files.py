@@ -53,7 +53,7 @@ _REASONS = (
 
 
 class NoSuchFileError(StreamError):
-    """A server says that it has no such file."""
+    """The server reports that it has no such file."""
 
 
 class NoAnswerError(StreamError):
@@ -61,7 +61,7 @@ class NoAnswerError(StreamError):
 
 
 class OtherAnswerError(NoAnswerError):
-    """A server gives other bytes of a file than those that were asked for, such as the whole file, or too few."""
+    """The server returns other bytes of a file than requested, such as the whole file, or too few."""
 
 
 class FileFacts(NamedTuple):
@@ -194,8 +194,8 @@ def request_same_file(url: str, facts: FileFacts, *, start: int = 0) -> "GetResu
 
     Raises:
         OtherAnswerError: the answer is not of this file, but the server still has it: ask again.
-        StreamError: the file has another size or tag than *facts* say.
-        FileNotFoundError, obstore.exceptions.BaseError: the server refuses or does not answer, after some attempts.
+        StreamError: the file has another size or tag than in *facts*.
+        FileNotFoundError, obstore.exceptions.BaseError: the server rejected all attempts or did not respond.
     """
     answer = _request(url, start)
     if problem := describe_change(_facts_of(answer.meta), facts):
@@ -221,7 +221,7 @@ def _facts_of(meta: "ObjectMeta") -> FileFacts:
 
 @contextmanager
 def naming_faults(url: str, expected: str) -> Iterator[None]:
-    """Turn an error of a server into one that says what was found at *url*."""
+    """Turn an error of a server into an error that describes what was found at *url*."""
     from obstore.exceptions import BaseError
 
     try:
@@ -281,7 +281,7 @@ def _open_store(url: str) -> "tuple[ObjectStore, str]":
 
 @cache
 def _first_process() -> int:
-    """Return the process whose threads serve the network; one that is forked later would wait for them for ever."""
+    """Return the process whose threads serve the network; a process forked later would wait for them forever."""
     return os.getpid()
 
 
@@ -399,7 +399,7 @@ def _list_hub(url: str) -> list[str]:
             link = re.search(r'<([^>]+)>;\s*rel="next"', page.headers.get("Link", ""))
         following = urljoin(address, link[1]) if link else ""
         if following and urlsplit(following)[:2] != urlsplit(address)[:2]:  # it would get the token
-            raise StreamError(f"{url}: found the next page at {following}; expected it at the same server")
+            raise StreamError(f"{url}: found the next page at {following}; expected the same server")
         address = following
     return names
 

@@ -47,5 +47,5 @@ def is_root_of_cells(urls: tuple[str, ...]) -> bool:
 
 
 def url_for(url: str, cell: Cell) -> str:
-    """Return *url* with the shift and the severity of *cell* in place of `{shift}` and `{severity}`."""
+    """Return *url* with the shift and the severity of *cell* instead of `{shift}` and `{severity}`."""
     return url.replace("{shift}", cell.corruption).replace("{severity}", str(cell.severity))

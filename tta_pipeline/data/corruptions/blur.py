@@ -106,8 +106,8 @@ def motion_blur(images: Images, rngs: Generators, *, radius: float, sigma: float
 def drag(images: Floats, angles: Sequence[float], *, radius: int, sigma: float) -> Floats:
     """Return (N, H, W, C) images, each dragged along its angle in degrees.
 
-    A pixel becomes the mean of 2 * radius + 1 pixels on a ray from this pixel, with weights that fall off like one half
-    of a Gaussian of *sigma* pixels. Positions are rounded to whole pixels, and the edge pixels repeat outside. This
+    A pixel becomes the mean of 2 * radius + 1 pixels on a ray from this pixel, with weights that fall off like half a
+    Gaussian of *sigma* pixels. Positions are rounded to whole pixels, and the edge pixels repeat outside. This
     replaces ImageMagick's motion blur, which the generator scripts call, and was not compared with its output.
     """
     reach = 2 * radius

@@ -97,11 +97,11 @@ class Dataset(ConfigModel):
                 f"name is {self.name!r}; expected a name without `__` that is no folder of results, such as tunings"
             )
         if len(set(self.names)) < len(self.names) or RESERVED_SHIFTS.intersection(name.lower() for name in self.names):
-            raise ValueError(f"names is {list(self.names)}; expected each name once, and neither clean nor train")
+            raise ValueError(f"names is {list(self.names)}; expected distinct names, and neither clean nor train")
         if len({name.lower() for name in self.names}) < len(self.names):
             raise ValueError(f"names is {list(self.names)}; expected names that differ on any file system")
         if list(self.severities) != sorted(set(self.severities)):
-            raise ValueError(f"severities is {list(self.severities)}; expected each severity once, ascending")
+            raise ValueError(f"severities is {list(self.severities)}; expected distinct severities, ascending")
         for field, named in self._shifts_named().items():
             if unknown := sorted(set(named) - set(self.names)):
                 choices = name_choices(unknown, self.names, listed_in="its field names")
@@ -121,7 +121,7 @@ class Dataset(ConfigModel):
                 "one name and no severity, since a split lists the images of one cell"
             )
         if self.split_classes is not None and self.split is None:
-            raise ValueError(f"found split_classes {self.split_classes} without split; expected both, or none")
+            raise ValueError(f"found split_classes {self.split_classes} without split; expected split too, or neither")
         if not all("{}" in text for text in self.templates):
             raise ValueError(f"found templates {list(self.templates)}; expected texts with {{}} for the name")
         return self
@@ -169,7 +169,7 @@ class Dataset(ConfigModel):
         return self.folders.get(shift, shift)
 
     def folder_of_cell(self, shift: str, severity: int) -> str:
-        """Return the folder of *shift* at *severity* in the published set; severity 0 has no folder of its own."""
+        """Return the folder of *shift* at *severity* in the published dataset; severity 0 has no separate folder."""
         return f"{self.folder_of(shift)}/{severity}" if severity else self.folder_of(shift)
 
     def shift_of_folder(self, folder: str) -> str:

@@ -1,4 +1,4 @@
-"""Loading of datasets: shipped with the project, or in files beside the user's benchmark files."""
+"""Load datasets: shipped with the project, or in files next to the user's benchmark files."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from tta_pipeline.util.validation_errors import mistakes
 from tta_pipeline.util.yaml_document import read_document
 
 ENDING = ".dataset.yaml"
-"""Ending of a file with the user's own dataset; it lies beside the benchmark files."""
+"""Ending of a file with the user's own dataset, which is in the folder of the benchmark files."""
 _SHIPPED = Path(__file__).parent / "sets"
 
 

@@ -88,7 +88,7 @@ def download(
 def _require_addresses(archives: Mapping[str, PublishedArchive], folder: Path, homepage: str) -> None:
     if unknown := [name for name, archive in archives.items() if archive.url is None]:
         raise ImagesError(
-            f"no URL is known for {', '.join(unknown)}; expected them in {folder}: get them from "
+            f"no URL is known for {', '.join(unknown)}; expected these files in {folder}: get them from "
             f"{homepage or 'the page of the publisher'} and put them there, or choose others with --archive"
         )
     for name, archive in archives.items():
@@ -97,7 +97,7 @@ def _require_addresses(archives: Mapping[str, PublishedArchive], folder: Path, h
 
 
 def _require_room(archives: Mapping[str, PublishedArchive], folder: Path) -> None:
-    """Refuse downloads that do not fit on the disk; archives of unknown size are checked once the server tells it."""
+    """Refuse downloads that do not fit on the disk; archives of unknown size are checked when the server sends it."""
     needed_bytes = sum(
         max((each.size_bytes or 0) - _received_bytes(folder / name), 0) for name, each in archives.items()
     )
@@ -109,7 +109,7 @@ def _require_free(needed_bytes: int, folder: Path, what: str) -> None:
     free_bytes = shutil.disk_usage(place).free
     if needed_bytes > free_bytes:
         raise ImagesError(
-            f"{folder} has {free_bytes:,} bytes free; expected {needed_bytes:,} for {what}: make room, choose another "
+            f"{folder} has {free_bytes:,} bytes free; expected {needed_bytes:,} for {what}: free space, choose another "
             "folder, or fewer with --archive"
         )
 
@@ -203,12 +203,12 @@ def _note(unfinished: Path) -> Path:
 
 @contextmanager
 def _naming_the_disk(path: Path) -> Iterator[None]:
-    """Raise ImagesError in place of an error of the file system; no server is then asked again because of it."""
+    """Raise ImagesError instead of a file system error, so that no download is tried again because of it."""
     try:
         yield
     except OSError as error:
         raise ImagesError(
-            f"{path}: found {error.strerror or error}; expected a folder with room for it: {advice(error)}"
+            f"{path}: found {error.strerror or error}; expected a folder with enough free space: {advice(error)}"
         ) from error
 
 

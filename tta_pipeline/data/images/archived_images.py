@@ -94,7 +94,7 @@ class ArchivedImages:
         return tuple(cell for cell in self.cells if cell.key in found)
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Return those of the cells *among* that are in the archive of *cell*."""
+        """Return the cells of *among* that are in the archive of *cell*."""
         having = self._archives_of(cell)
         if not having:
             raise self._nothing(cell)
@@ -195,7 +195,7 @@ class ArchivedImages:
         having = [path for path in self.archives if self._has(path, cell)]
         if len(having) > 1:
             raise ImagesError(
-                f"{cell.key} is in {having[0]} and in {having[1]}; expected each cell in one archive: leave one out"
+                f"{cell.key} is in {having[0]} and in {having[1]}; expected a cell in one archive only: leave one out"
             )
         return having
 
@@ -439,7 +439,7 @@ class _ArchivePass:
         name = images.find_duplicate_name()
         if name is not None:
             raise ImagesError(
-                f"{self._path}: {name} of {cell.key} appears twice; expected each name once: take one out"
+                f"{self._path}: {name} of {cell.key} appears twice; expected distinct names: take one out"
             )
 
 

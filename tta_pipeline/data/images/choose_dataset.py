@@ -81,7 +81,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenDataset:
-    """A dataset, and those of its cells that were found."""
+    """A dataset, and which of its cells were found."""
 
     dataset: Dataset
     cells: tuple[Cell, ...]
@@ -100,7 +100,7 @@ class ChosenDataset:
 
 
 def choose_dataset(found: Iterable[FoundCell], place: Place, images: CellImages) -> ChosenDataset:
-    """Return the known dataset that has all cells *found* and such *images*, or else a new set with their names."""
+    """Return the known dataset that has all cells *found* and such *images*, or a new dataset with their names."""
     found = sorted(set(found))
     named = [each for each in place.sets if len(_cells_of(each, found)) == len(found)]
     fitting = [each for each in named if images.fit(each)]
@@ -151,11 +151,11 @@ def _copy_names(like: Dataset, found: Sequence[FoundCell], images: CellImages) -
         severities=tuple(sorted({cell.severity for cell in cells if cell.severity})),
         folders={name: folder for name, folder in like.folders.items() if name in names},
     )
-    class_map = f", and `class_map: {like.classes}` in place of `class_map: folders`" if like.classes else ""
+    class_map = f", and `class_map: {like.classes}` instead of `class_map: folders`" if like.classes else ""
     remark = (
-        f"The names are those of {like.name}, but its cells have {CellImages.of(like)}, and one here has {images}: so "
-        "these are images of your own, and the field `custom` lists the names. If they are some of the published "
-        f"images, write `dataset: {like.name}` and `subset: true` in place of `custom`{class_map}."
+        f"The names match {like.name}, but its cells have {CellImages.of(like)}, and one here has {images}: so "
+        "these are your own images, and the field `custom` lists the names. If they are some of the published "
+        f"images, write `dataset: {like.name}` and `subset: true` instead of `custom`{class_map}."
     )
     return ChosenDataset(dataset=dataset, cells=cells, remarks=(remark, *missing_cell_remarks(cells)))
 
@@ -196,7 +196,7 @@ def missing_cell_remarks(cells: Sequence[Cell]) -> Iterator[str]:
         if Cell(corruption=corruption, severity=severity) not in cells
     )
     if missing:
-        yield f"Not found: {', '.join(missing)}; a run over these cells fails and says so."
+        yield f"Not found: {', '.join(missing)}; a run over these cells fails with an error."
 
 
 def _plain(name: str) -> str:

@@ -10,7 +10,7 @@ from tta_pipeline.errors import ImagesError
 from tta_pipeline.util.short_lists import abbreviate_list
 
 WRAPPERS = frozenset({"images", "val", "train", "test"})
-"""Folders that some copies of a dataset have around or inside class folders; classes only if the class map says so."""
+"""Folders that some copies of a dataset have around or inside class folders; classes only if in the class map."""
 _OF_SYSTEMS = frozenset({"__MACOSX", "@eaDir", "#recycle", "@Recycle", "lost+found", "$RECYCLE.BIN"})
 """Folders that macOS's zips, disk stations and file systems add: with companions and thumbnails, which may be images.
 """
@@ -99,7 +99,7 @@ def class_depth(folders: Folders, named: ClassNames) -> int:
 
 
 def require_unambiguous(found: Iterable[Folders], named: ClassNames, *, where: str) -> None:
-    """Refuse a folder such as `train` that holds images and lies beside class folders: it may be a class too.
+    """Refuse a folder such as `train` that contains images and is next to class folders: it may be a class too.
 
     *found* are the folders with images in *where*.
     """
@@ -117,7 +117,7 @@ def require_unambiguous(found: Iterable[Folders], named: ClassNames, *, where: s
         if depth < len(folders) and (folders[:depth] in parents or (class_folders and not depth)):
             name = folders[depth]
             raise ImagesError(
-                f"{where} has images in {'/'.join(folders)}, beside class folders such as "
+                f"{where} has images in {'/'.join(folders)}, next to class folders such as "
                 f"{'/'.join(class_folders[0])}; expected a class map that shows whether {name!r} is a class: if it is, "
                 "give a class map with this name; if not, move this folder away"
             )

@@ -80,7 +80,7 @@ class Inspection:
     def count_shifts_without_severities(self) -> None:
         """Take the folders around class folders for shifts if some of them have the same classes."""
         places = {(len(folders), folders[:-2]) for folders in self.loose_folders}
-        if len(places) != 1 or len(self.loose_classes) == len(self.loose_folders):  # as animals/cat beside things/cup
+        if len(places) != 1 or len(self.loose_classes) == len(self.loose_folders):  # as animals/cat and things/cup
             return
         for (*_, shift, class_name), count in self.loose_folders.items():
             if shift not in RESERVED_SHIFTS and not shift.isdecimal():
@@ -168,7 +168,7 @@ def find_cells_under(
     for depth in (2, 3):
         tree = _tree(place, depth)
         if tree is not None:
-            # The cells of one archive lie in a folder with its name; below this folder the depth is 2.
+            # The cells of one archive are in a folder with its name; below this folder the depth is 2.
             groups = {tree.folder(cell).parents[1] for cell in tree.cells}
             if len(groups) == 1:
                 root = groups.pop()
@@ -189,7 +189,7 @@ def look_into_class_folders(folder: Path) -> CellImages:
 
 
 def find_split_set(folder: Path, place: Place) -> tuple[Dataset, Split] | None:
-    """Return the known set whose split lies in *folder*, with the split; None if there is none."""
+    """Return the known dataset whose split is in *folder*, with the split; None if there is none."""
     for each in place.sets:
         if each.split and (folder / each.split).is_file():
             names = folder / each.split_classes if each.split_classes else None
@@ -293,7 +293,7 @@ def _of_a_set(
 
 
 def _beside_cells(tree: FolderTree) -> list[str]:
-    """Return the folders of shifts without severities, and those beside the severities of others."""
+    """Return the folders of shifts without severities, and the folders next to the severities of others."""
     shifts = {tree.folder(cell).parent for cell in tree.cells}
     others = [path for cell, path in tree.elsewhere if cell not in tree.cells]
     names = (f"{path.parent.name}/{path.name}" if path.parent in shifts else path.parent.name for path in others)
@@ -301,7 +301,7 @@ def _beside_cells(tree: FolderTree) -> list[str]:
 
 
 def _whole(place: Place, look_into: Callable[[Path], CellImages]) -> tuple[FolderTree, ChosenDataset, int] | None:
-    """Return the cells of a dataset without severities; the folder is that of the set or of one of its shifts."""
+    """Return the cells of a dataset without severities; the folder belongs to the dataset or to one of its shifts."""
     root = place.paths[0]
     inside = folders_in(root)
     inner = [path for path in inside if find_whole_set(path.name, place.sets)]
@@ -325,7 +325,7 @@ def _whole(place: Place, look_into: Callable[[Path], CellImages]) -> tuple[Folde
 def _without_severities(
     place: Place, look_into: Callable[[Path], CellImages]
 ) -> tuple[FolderTree, ChosenDataset, int] | None:
-    """Return the cells of a set of one's own in `<root>/<shift>/<class>/<image>`."""
+    """Return the cells of a user's dataset in `<root>/<shift>/<class>/<image>`."""
     root = place.paths[0]
     names = [path.name for path in folders_in(root)]
     first = find_first_file(root)

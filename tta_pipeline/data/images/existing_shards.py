@@ -100,7 +100,7 @@ def version_with_ids(version: str, names_by_id: Mapping[int, str] | None) -> str
 def stated_class(member: str, said: LabelContent) -> StatedClass | None:
     """Return the class stated by an image's name and its label members; None if they state none.
 
-    A folder such as `train` is no class beside a label member; without one, a class map must name it.
+    A folder such as `train` is no class if there is a label member; otherwise a class map must name it.
     """
     around, _, folder = member.removeprefix("./").rpartition("/")[0].rpartition("/")
     name = "" if folder == "." or (folder in WRAPPERS and said != LabelContent()) else folder
@@ -108,7 +108,7 @@ def stated_class(member: str, said: LabelContent) -> StatedClass | None:
 
 
 def replace_number_by_name(stated: StatedClass, names_by_id: Mapping[int, str], *, where: Path) -> StatedClass:
-    """Return *stated*, found at *where*, with the class name in place of its number."""
+    """Return *stated*, found at *where*, with the class name instead of its number."""
     if stated.label is None:
         return stated
     if stated.label not in names_by_id:
@@ -141,7 +141,7 @@ def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None)
         where: The source, if these are all of its samples; None: others may have the label 0.
 
     Raises:
-        ImagesError: class folders lie at several depths.
+        ImagesError: class folders have several depths.
         ClassMapError: some samples have a name and others only a label; or a label is too large, or none is 0; or the
             names are numbers with more around them, such as `class_10`, and sort otherwise as text.
     """
@@ -157,7 +157,7 @@ def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None)
     if names and labels:
         raise ClassMapError(
             f"found samples with class names ({min(names)}, ...) and samples with only a label ({min(labels)}, ...); "
-            "expected one or the other: give a class map, which says which label belongs to which name"
+            "expected one or the other: give a class map with the name of each label"
         )
     folders = {(*filter(None, one.around.split("/")), one.name) for one in found if one.label is None and not one.text}
     require_one_level(folders, tuple, where=str(where or "a set of shards"))

@@ -87,7 +87,7 @@ class FolderTree:
         """Return *cell* alone."""
         return (cell,)
 
-    def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:  # noqa: ARG002 - files lie there already
+    def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:  # noqa: ARG002 - files are there already
         """Do nothing: every listing is available at any time."""
         return nullcontext()
 

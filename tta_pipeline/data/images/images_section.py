@@ -68,7 +68,7 @@ class ImagesSection(ConfigModel, ABC):
 
     @property
     def has_loose_train(self) -> bool:
-        """Whether each training image is a file of its own that stays where it is."""
+        """Whether each training image is a separate file that is read in place."""
         return not getattr(getattr(self, "train", None), "is_archive", True)
 
     @property
@@ -154,7 +154,7 @@ def find_shared_place(field: str, places: Iterable[tuple[Cell, object]]) -> Iter
         if (owner := owners.setdefault(str(place), cell)) != cell:
             yield (
                 f"images.{field} names {place} for {owner.key} and for {cell.key}; expected different images for each "
-                "cell: write {shift} and {severity} in place of the cell's shift and severity"
+                "cell: write {shift} and {severity} instead of the cell's shift and severity"
             )
             return
 
@@ -220,7 +220,7 @@ class Survey:
 
     @property
     def least_side(self) -> int:
-        """The shortest side of an image that was read, in pixels; without an image that of most models."""
+        """The shortest side of an image that was read, in pixels; without an image, the usual input size of models."""
         sides: list[int] = [*(self.image_size or (_USUAL_SIZE,)), *(self.other_size or ())]
         return min(sides)
 

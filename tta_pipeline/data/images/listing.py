@@ -179,7 +179,7 @@ class Source(Observed, Protocol):
     """Images of a benchmark, by cell."""
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Return those of the cells *among* that are best prepared with *cell*, such as all in the same archive."""
+        """Return the cells of *among* that are best prepared with *cell*, such as all in the same archive."""
         ...
 
     def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:
@@ -202,7 +202,7 @@ class ImagesAround:
         return self.source.version(cell)
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Return those of the cells *among* that are best prepared with *cell*."""
+        """Return the cells of *among* that are best prepared with *cell*."""
         return self.source.together(cell, among)
 
     def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:

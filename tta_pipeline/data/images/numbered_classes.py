@@ -12,7 +12,7 @@ from tta_pipeline.util.garbage_collection import gc_paused
 
 @dataclass(frozen=True, kw_only=True)
 class NumberedClasses(ImagesAround):
-    """*source* with class names in place of class folders that are numbers."""
+    """*source* with class names instead of class folders that are numbers."""
 
     classes: Callable[[], tuple[str, ...]]
     """Returns the class names of the class map in label order; nothing if there is none."""
@@ -40,7 +40,7 @@ class NumberedClasses(ImagesAround):
 
 
 def resolve_class_numbers(source: Source, at: ImagesContext) -> Source:
-    """Return *source*, with class names in place of numbers if the dataset's class folders are numbers."""
+    """Return *source*, with class names instead of numbers if the dataset's class folders are numbers."""
     if at.dataset.class_folders == "names":
         return source
     return NumberedClasses(source=source, classes=at.classes, must=True)

@@ -1,4 +1,4 @@
-"""Places of array files: on disk, or inside an uncompressed tar, where they are read in place."""
+"""Places of array files: on disk, or inside an uncompressed tar, which is read without unpacking."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -51,11 +51,11 @@ def find_packed_arrays(
             if entry.offset is None:
                 raise ImagesError(
                     f"{archive} is compressed, a zip, or {entry.name} is a link; expected array files in a plain "
-                    "tar, as published, where they can be read in place: unpack it, and name the folder"
+                    "tar, as published, which is read without unpacking: unpack it, and name the folder"
                 )
             if name in found:
                 raise ImagesError(
-                    f"{archive} has {found[name].member} and {entry.name}; expected each name once: unpack the right "
+                    f"{archive} has {found[name].member} and {entry.name}; expected distinct names: unpack the right "
                     "one, and name its folder"
                 )
             found[name] = ArrayPlace(archive, entry.name, entry.offset, entry.size_bytes)

@@ -37,12 +37,12 @@ _CHUNK_BYTES = 2**20
 
 
 def is_tar_like(name: str) -> bool:
-    """Return whether *name* is that of a tar in any form, whether it can be read or not."""
+    """Return whether *name* is a tar's name in any form, whether the tar can be read or not."""
     return _TAR_LIKE.search(name) is not None
 
 
 def find_unread(names: Iterable[str], readable: tuple[str, ...] = _SUFFIXES) -> list[str]:
-    """Return those of *names* that are shards of the others' set, or tars, in a form without a *readable* suffix.
+    """Return the *names* of shards of the others' set, or of tars, in a form without a *readable* suffix.
 
     A name that another one has in a readable form is left out: it is the packed original, or a copy.
     """

@@ -1,7 +1,7 @@
 """The layouts of shards made by others, one record for each: adoption and the verb's help follow this table.
 
-Shards say themselves what they hold, so no layout has to be named or detected: a member is read if any layout has it,
-and a file beside the shards is compared if it is the one of a layout.
+No layout has to be named or detected, since shards describe their contents: a member is read if any layout has it,
+and a file next to the shards is compared if it belongs to a layout.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class StatedTotals:
-    """What a file beside shards says of them; a fact that it does not say is None or empty."""
+    """Facts about shards from a file next to them; a missing fact is None or empty."""
 
     num_shards: int | None = None
     """Number of all shards in the folder."""
@@ -34,7 +34,7 @@ class ShardLayout:
     images: frozenset[str] = frozenset()
     """Types of the members that are images: the last part of the extension."""
     classes: frozenset[str] = frozenset()
-    """Types of the members that hold a class as text: a label if it is a whole number in any form, else a name."""
+    """Types of the members that hold a class as text: a label if it is a whole number in any form, otherwise a name."""
     objects: frozenset[str] = frozenset()
     """Types of the members that hold a class as a field of a JSON object."""
     label_fields: tuple[str, ...] = ()
@@ -44,13 +44,13 @@ class ShardLayout:
     main_names: frozenset[str] = frozenset()
     """First parts of extensions such as `input.jpg` that mark the image, or the class, among several members."""
     totals_file: str = ""
-    """Name of a file beside the shards with totals of them; empty if there is none."""
+    """Name of a file next to the shards with their totals; empty if there is none."""
     parse_totals: Callable[[str], StatedTotals | None] = lambda _: None
-    """Returns what such a file says, given its text; None if another program wrote it."""
+    """Returns the totals in such a file, given its text; None if another program wrote it."""
 
 
 def _parse_graphcore_metadata(text: str) -> StatedTotals | None:
-    """Return what the `metadata.json` of Graphcore's `create_webdataset.py` says.
+    """Return the totals in the `metadata.json` of Graphcore's `create_webdataset.py`.
 
     See `datasets/create_webdataset.py` and `validate_dataset.py` in applications/pytorch/cnns of
     github.com/graphcore/examples, release 2.4.0. Their `distributed_webdataset.py` adds a folder `distributed`, after
@@ -71,7 +71,7 @@ def _parse_graphcore_metadata(text: str) -> StatedTotals | None:
 
 
 def _parse_number_of_shards(text: str) -> StatedTotals | None:
-    """Return what the `nshards.txt` of CLIP_benchmark's `webdataset_builder.py` says."""
+    """Return the totals in the `nshards.txt` of CLIP_benchmark's `webdataset_builder.py`."""
     number = text.strip()
     return StatedTotals(num_shards=int(number)) if re.fullmatch(r"[0-9]{1,9}", number) else None
 
@@ -125,7 +125,7 @@ REFUSED_TYPES = frozenset({"pyd", "pkl", "pickle", "exe"})
 
 
 def find_stated_totals(folder: Path) -> Iterator[tuple[str, StatedTotals]]:
-    """Yield the name of each file in *folder* that says something of the shards beside it, and what it says."""
+    """Yield the name of each file in *folder* that describes the shards in it, and the totals in this file."""
     for layout in LAYOUTS:
         path = folder / layout.totals_file
         if not layout.totals_file or not path.is_file():

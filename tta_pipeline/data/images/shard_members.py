@@ -172,7 +172,7 @@ def _role(extension: str) -> Role:
 
 
 def parse_json_label(contents: Sequence[bytes]) -> LabelContent:
-    """Return the label in one of the `LABEL_FIELDS` of JSON objects, or else the name in one of the `NAME_FIELDS`.
+    """Return the label in one of the `LABEL_FIELDS` of JSON objects, otherwise the name in one of the `NAME_FIELDS`.
 
     JSON that is only a number, or a list of numbers, counts as the first of these fields.
 
@@ -228,7 +228,7 @@ def _text(value: Any) -> str:
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, list) and value and all(isinstance(each, int | float | list) for each in value):
-        raise ValueError(f"has {len(value):,} numbers in place of one class in its .json member")
+        raise ValueError(f"has {len(value):,} numbers instead of one class in its .json member")
     if isinstance(value, float) and not value.is_integer():
         raise ValueError(f"has the class {value} in its .json member, which is no whole number")
     return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""

@@ -13,7 +13,7 @@ from tta_pipeline.data.images.listing import ListedImage
 
 
 class Slices(Sequence[ListedImage]):
-    """Images sorted by name; every iteration creates them anew, see `Listing.in_memory`.
+    """Images sorted by name; every iteration creates them again, see `Listing.in_memory`.
 
     Args:
         path: The file that holds the slices.

@@ -54,7 +54,7 @@ class SpillFile:
             free = shutil.disk_usage(self.path.parent).free
             raise ImagesError(
                 f"{self.path} cannot be written ({error.strerror}) after {self._end / 2**20:,.1f} MiB, and "
-                f"{free / 2**20:,.1f} MiB are free there; expected room for the images of every cell of the run: "
+                f"{free / 2**20:,.1f} MiB are free there; expected space for the images of every cell of the run: "
                 "free some, or convert fewer cells at once"
             ) from error
 

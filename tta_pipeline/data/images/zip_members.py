@@ -1,4 +1,4 @@
-"""The members of a zip, read once in the order in which they lie in the file."""
+"""The members of a zip, read once in the order of the file."""
 
 import hashlib
 import io
@@ -178,7 +178,7 @@ def _require_unique(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
     seen = set[str]()
     for member in members:
         if member.filename in seen:
-            raise ImagesError(f"{path}: {member.filename} appears twice; expected each name once: take one out")
+            raise ImagesError(f"{path}: {member.filename} appears twice; expected distinct names: take one out")
         seen.add(member.filename)
 
 

@@ -5,5 +5,5 @@
 - `label_files`: readers of files that datasets ship: lists of classes, the development kit's numbers, ground truths.
 - `shipped_lists`: lists of classes that come with the project, such as the 1,000 classes of ImageNet.
 
-This room imports no other.
+This package imports no other.
 """

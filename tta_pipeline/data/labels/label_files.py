@@ -146,8 +146,8 @@ def _require_order(labels: AbstractSet[str], *, path: Path) -> None:
     if len(numbers) == len(labels) > 0 and numbers[0] < 2 and numbers[-1] - numbers[0] >= len(numbers):
         gap = next(number + 1 for number in numbers if number + 1 not in numbers)
         raise ClassMapError(
-            f"{path} has the numbers {numbers[0]} to {numbers[-1]} without {gap}; expected each, so that the numbers "
-            "are labels: give a class map"
+            f"{path} has the numbers {numbers[0]} to {numbers[-1]} without {gap}; expected numbers without "
+            "gaps, so that they are labels: give a class map"
         )
 
 
@@ -240,7 +240,7 @@ def require_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: 
 def _refuse_repeated(values: Iterable[Hashable], kind: str, *, path: Path) -> None:
     if twice := find_duplicates(values):
         raise ClassMapError(
-            f"{path} has the {kind} {twice[0]!r} more than once ({len(twice)} such); expected each {kind} once: "
+            f"{path} has the {kind} {twice[0]!r} more than once ({len(twice)} such); expected every {kind} once: "
             "correct it"
         )
 
@@ -302,7 +302,7 @@ def _files_and_labels(path: Path, file_names: str, *, is_mapped: bool) -> Iterat
 
 
 def _columns_by_heading(heading: str) -> tuple[str, int, list[int]] | None:
-    """Return what separates the columns of a table, the file's and those of its class; None if it is no heading."""
+    """Return the separator of a table, its file column and its class columns; None if *heading* is no heading."""
     if _FILE_AND_LABEL.fullmatch(heading.strip()):
         return None
     separator = next((each for each in ",;\t" if each in heading), ",")
@@ -373,7 +373,7 @@ def read_list(path: Path) -> str:
 
 
 def _refuse_archive(path: Path) -> None:
-    """Refuse an archive in place of the file in it, such as the downloaded development kit."""
+    """Refuse an archive instead of the file in it, such as the downloaded development kit."""
     if path.suffix.lower() in _ARCHIVE_SUFFIXES and path.is_file():
         raise ClassMapError(
             f"{path} is an archive; expected the file in it: unpack by `tar -xf {path}`, and name the file. In the "

@@ -9,9 +9,9 @@ import re
 
 from tta_pipeline.util.short_lists import short_repr
 
-# Possessive quantifiers would say it in one pattern, but with them Python before 3.11.5, such as that of Debian 12,
-# takes the name n01 for the number 1. So each part is matched from where the one before it ends, and never anew: a text
-# may have a million characters.
+# One pattern with possessive quantifiers would do, but Python before 3.11.5, such as Debian 12's Python, then
+# takes the name n01 for the number 1. So each part is matched once, from the end of the part before it: a text may
+# have a million characters.
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _PRINTED = r"(?:[A-Za-z_]\w*\.)*(?:[Tt]ensor|[Aa]rray|long|u?int\d*|float\d*)\(|<tf\.Tensor:.*numpy="
 """Beginnings of numbers as NumPy, PyTorch, JAX and TensorFlow print them."""
@@ -55,7 +55,7 @@ def parse_label(text: str) -> int | str:
         return text
     numbers = re.findall(_NUMBER, stated)
     if len(numbers) != 1:
-        raise ValueError(f"has {len(numbers):,} numbers in place of one class: {short_repr(text)}")
+        raise ValueError(f"has {len(numbers):,} numbers instead of one class: {short_repr(text)}")
     value = float(numbers[0])
     if not value.is_integer() or abs(value) >= _LARGEST:
         raise ValueError(f"has the class {short_repr(text)}, which is no whole number below {_LARGEST:,}")

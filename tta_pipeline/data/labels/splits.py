@@ -114,7 +114,7 @@ def _by_path(pairs: Iterable[tuple[str, str]], path: Path) -> dict[str, str]:
             raise ClassMapError(f"{path} has the image {image!r}; expected a path without '..': correct it")
         place = "/".join(parts)
         if place in found:
-            raise ClassMapError(f"{path} lists {place} twice; expected each image once: take the published file")
+            raise ClassMapError(f"{path} lists {place} twice; expected distinct images: take the published file")
         found[place] = class_name
     if not found:
         raise ClassMapError(f"{path} lists no image; expected a line for each: restore it")

@@ -42,7 +42,7 @@ KINDS: tuple[type[ImagesSection], ...] = (
 def section_from_options(options: ImageOptions) -> ConvertedSection:
     """Return the section for *options* of the command `shards make`."""
     if len(options.sources) > 1 and (folders := [path for path in options.sources if path.is_dir()]):
-        raise ImagesError(f"found the folder {folders[0]} beside other sources; expected one folder, or archives only")
+        raise ImagesError(f"found the folder {folders[0]} and other sources; expected one folder, or archives only")
     sections = (kind.from_options(options) for kind in KINDS if issubclass(kind, ConvertedSection))
     section = next(filter(None, sections))
     for name in sorted(options.given - section.options):

@@ -117,7 +117,7 @@ class ArchiveSection(ListedBySplit, ClassesOfFiles, ConvertedSection):
 
     @property
     def is_one_set(self) -> bool:
-        """Whether the layout of the archives is that of a single cell."""
+        """Whether the archives have the layout of a single cell."""
         return self.layout != "corruptions"
 
     @property
@@ -195,7 +195,7 @@ class ArchiveSection(ListedBySplit, ClassesOfFiles, ConvertedSection):
         return self.read_split(at.dataset, beside=self.archives[0].expanduser().parent)
 
     def _with_names(self, images: ArchivedImages, at: ImagesContext) -> Source:
-        """Return *images* with the classes of the split, or with class names in place of numbers."""
+        """Return *images* with the classes of the split, or with class names instead of numbers."""
         split = self._split(at)
         return resolve_class_numbers(images, at) if split is None else ListedImages(source=images, split=split)
 

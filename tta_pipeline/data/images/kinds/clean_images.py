@@ -105,7 +105,7 @@ class ListedBySplit(ConfigModel):
 
         Args:
             dataset: The dataset, whose split is looked for if the field is not set.
-            beside: The folder for this.
+            beside: The folder to search.
         """
         if not self.has_split(dataset):
             return None
@@ -215,7 +215,7 @@ class Routed:
         return self._of(cell).version(cell)
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Return those of the cells *among* that are best prepared with *cell*."""
+        """Return the cells of *among* that are best prepared with *cell*."""
         return self._of(cell).together(cell, [other for other in among if other not in self.elsewhere])
 
     @contextmanager

@@ -180,7 +180,7 @@ class GeneratedDigits(FolderTree):
         if drawn is not None and drawn.settings != self.settings:
             raise ImagesError(
                 f"{self.root / cell.path} was generated with {drawn.settings.model_dump()}; expected "
-                f"{self.settings.model_dump()} as the benchmark file says now: materialize images of this cell "
+                f"{self.settings.model_dump()} as in the benchmark file: materialize images of this cell "
                 "again"
             )
         return super().version(cell)

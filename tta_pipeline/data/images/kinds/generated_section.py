@@ -18,7 +18,7 @@ class CorruptedSection(ConvertedSection):
     """Images that this project corrupts and stores."""
 
     severity_table: str
-    """Table of severity constants; each kind says which it takes."""
+    """Table of severity constants; each kind lists its own choices."""
     encoding: Literal["jpeg", "lossless"] | None = None
     """Encoding of the stored images. Default: as the table's authors did, lossless for cifar_c and jpeg for the
     others."""

@@ -189,7 +189,7 @@ class NpyImages(SpilledImages):
         return Listing(cell=cell, root=images_path.path, images=spill.flush_images())
 
     def _require_one_severity(self, labels: npt.NDArray[np.integer[Any]], path: ArrayPlace) -> None:
-        """Refuse labels that repeat like those of several severities if the dataset has only one."""
+        """Refuse labels that repeat as for several severities if the dataset has only one."""
         if len(self.severities) > 1 or self.severities == (0,):
             return
         num_repeats = _num_repeats(labels)
@@ -241,7 +241,7 @@ def survey_arrays(source: ImagesSection, root: Path, place: Place) -> Survey:
     images = NpyImages(root=root, cells=(), spill_root=root)
     names = images.shifts()
     if not names:
-        raise ImagesError(f"{root} has only {LABELS_FILE}; expected arrays of images beside it: restore them")
+        raise ImagesError(f"{root} has only {LABELS_FILE}; expected arrays of images next to it: restore them")
     first = read_images(images.place(f"{names[0]}.npy"), 1)
     labels_path = images.place(LABELS_FILE)
     for name in names:
@@ -351,6 +351,6 @@ def _folder_of_arrays(root: Path) -> Path | None:
 
 
 def _levels(names: Sequence[str], num_rows: int, sets: Sequence[Dataset]) -> tuple[int, ...]:
-    """Return the severities in arrays of *num_rows*: those of a set that has all *names*, or five if there may be."""
+    """Return the severities in arrays of *num_rows*: from a dataset with all *names*, or five if *num_rows* fits."""
     known = [each.cell_severities for each in sets if all(is_shift(name, [each]) for name in names)]
     return next((each for each in (*known, (1, 2, 3, 4, 5)) if num_rows % len(each) == 0), (0,))

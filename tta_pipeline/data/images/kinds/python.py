@@ -85,17 +85,17 @@ class PythonSection(ConvertedSection):
 
     @property
     def is_one_set(self) -> bool:
-        """True: by `shards make`, the function is asked for the cell that the output names."""
+        """True: `shards make` calls the function for the cell that the output names."""
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class PythonImages(SpilledImages):
-    """Images that the function of *section* yields for each cell that it is asked for."""
+    """Images that the function of *section* yields for each requested cell."""
 
     section: PythonSection
     cells: tuple[Cell, ...]
-    """Cells whose classes are those of the source if there is no class map."""
+    """Cells that decide the classes of the source if there is no class map."""
     classes: Callable[[], tuple[str, ...]]
     """Returns the class names of the class map in label order; nothing if there is none."""
 
@@ -105,7 +105,7 @@ class PythonImages(SpilledImages):
         return self.section.function
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the classes in label order, from the class map or else from the images of all cells."""
+        """Return the classes in label order, from the class map or, without one, from the images of all cells."""
         return self.classes() or self._found_classes
 
     @cached_property
@@ -120,7 +120,7 @@ class PythonImages(SpilledImages):
     def _version(self) -> str:
         digest = hashlib.sha256(json.dumps(self.section.recipe, sort_keys=True).encode())
         for value in self.section.arguments.values():
-            is_path = isinstance(value, str) and os.path.exists(value)  # noqa: PTH110 - Path refuses a long text
+            is_path = isinstance(value, str) and os.path.exists(value)  # noqa: PTH110 - Path fails for a long text
             for stamp in _stamps(Path(str(value))) if is_path else ():
                 digest.update(f"{stamp}\n".encode("utf-8", "surrogateescape"))
         return digest.hexdigest()

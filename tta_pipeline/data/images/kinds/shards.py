@@ -75,9 +75,9 @@ class ShardsSection(ImagesSection):
         if self.train_files and self.train is None:
             raise ValueError(f"found train_files {list(self.train_files)} without train; expected the folder as train")
         if self.is_remote and (self.files or self.train_files):
-            raise ValueError("found files beside a URL; expected the names in the URL itself, with braces")
+            raise ValueError("found files and a URL; expected the names in the URL itself, with braces")
         if self.is_remote and self.devkit:
-            raise ValueError("found devkit beside a URL; expected labels in shards at URLs: fetch these shards first")
+            raise ValueError("found devkit and a URL; expected labels in shards at URLs: fetch these shards first")
         return self
 
     @property
@@ -149,7 +149,7 @@ class ShardsSection(ImagesSection):
 
 
 class _Manifest(BaseModel):
-    """The fields that are read from a manifest beside the shards."""
+    """The fields that are read from a manifest next to the shards."""
 
     classes: tuple[str, ...]
     num_samples: int
