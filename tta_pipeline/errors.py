@@ -2,8 +2,8 @@
 
     PipelineError                   any input this project rejects, or work it cannot finish
      ├── DataRootError              the data root has a name that the database or the logs cannot handle
-     ├── SettingsError              an environment variable or dagster.yaml does not say what it should
-     ├── BenchmarkFileError         a benchmark file does not say what it should
+     ├── SettingsError              an environment variable or dagster.yaml has an invalid value
+     ├── BenchmarkFileError         a benchmark file is invalid
      ├── PartitionKeyError          a partition key is not one of the benchmark's cells
      ├── ImagesError                images to convert are missing, damaged or ambiguous
      │    └── ClassMapError         class folders and class map disagree
@@ -16,9 +16,9 @@
      │    └── ClassCountError       a model has other outputs than the benchmark has classes
      ├── RecordError                a result record cannot be read or stored
      ├── ReportError                there is nothing to report on
-     ├── QuestionError              a question to the database is not a query, or has no answer
+     ├── QuestionError              a query of the database is invalid, or fails
      ├── WorkerError                a worker process was ended from outside
-     └── SubmissionError            work cannot be given to a cluster, or the cluster does not answer
+     └── SubmissionError            work cannot be submitted to a cluster, or the cluster does not respond
 
 Every message has three parts: `<what is wrong, with value and place>; expected <what>: <what to do>`. Logs keep it in
 one line, and terminals show it in three (`in_lines`).
@@ -53,11 +53,11 @@ class DataRootError(PipelineError):
 
 
 class SettingsError(PipelineError):
-    """A setting, such as an environment variable, does not say what it should."""
+    """A setting, such as an environment variable, has an invalid value."""
 
 
 class BenchmarkFileError(PipelineError):
-    """A benchmark file does not say what it should."""
+    """A benchmark file is invalid."""
 
 
 class PartitionKeyError(PipelineError):
@@ -109,7 +109,7 @@ class ReportError(PipelineError):
 
 
 class QuestionError(PipelineError):
-    """A question to the database is not a query, or has no answer."""
+    """A query of the database is invalid, or fails."""
 
 
 class WorkerError(PipelineError):
@@ -117,4 +117,4 @@ class WorkerError(PipelineError):
 
 
 class SubmissionError(PipelineError):
-    """Work cannot be given to a cluster, or the cluster does not answer."""
+    """Work cannot be submitted to a cluster, or the cluster does not respond."""

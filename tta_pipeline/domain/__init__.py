@@ -1,1 +1,1 @@
-"""What every part of the project speaks of: cells, streams, and the folders of a data root."""
+"""What every part of the project uses: cells, streams, and the folders of a data root."""

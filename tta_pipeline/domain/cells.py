@@ -10,7 +10,7 @@ from tta_pipeline.util.nearest_names import name_choices
 
 @dataclass(frozen=True, kw_only=True, order=True, slots=True)
 class Cell:
-    """One (shift, severity) of a benchmark; the severity is 0 for clean images and for sets without severities."""
+    """One (shift, severity) of a benchmark; the severity is 0 for clean images and for datasets without severities."""
 
     corruption: str
     severity: int
@@ -63,7 +63,7 @@ def grid_of_cells(corruptions: tuple[str, ...], severities: tuple[int, ...]) -> 
 def parse_key(text: str, allowed: Sequence[_K]) -> _K:
     """Return the member of *allowed* whose key is *text*.
 
-    Dagster passes run tags on unchecked, so a key must match one of the benchmark's own before it becomes part of a
+    Dagster passes run tags on unchecked, so a key must match one of the benchmark's keys before it becomes part of a
     path.
 
     Raises:

@@ -1,6 +1,6 @@
 """Paths under the data root and in a shared store; no other module joins these paths.
 
-`TTA_DATA_ROOT` holds everything. `TTA_SHARDS_ROOT` names a store: a data root that another user keeps for a group.
+`TTA_DATA_ROOT` contains everything. `TTA_SHARDS_ROOT` names a store: a data root that another user keeps for a group.
 Benchmarks whose shards are in the store are read from there, and nothing is ever written there:
 
     the store       shards, manifests, class maps, generated images, weights of trained models, and benchmark files
@@ -28,9 +28,9 @@ BENCHMARK_FILES = "benchmarks"
 SHARDS = "shards"
 RESULTS = "results"
 ADDED = "added"
-"""Folder of the results of others: `added/<source>/results/`."""
+"""Folder of other users' results: `added/<source>/results/`."""
 RESULT_FOLDERS = ("held_out", "loaders", "plans", "trainings", "tunings")
-"""Folders of a benchmark's results that are of no cell or stream; no dataset has such a name."""
+"""Folders of a benchmark's results that belong to no cell or stream; no dataset has such a name."""
 EMBEDDED_BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 """Folder of the benchmark files that come with the project."""
 

@@ -1,4 +1,4 @@
-"""Streams: what a method meets one after the other, from one state to the next."""
+"""Streams: the segments that a method processes one after the other, from one state to the next."""
 
 import random
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ class ConsoleReporter:
         return log_reporter(self.say)(what, total, unit=unit)
 
     def say(self, line: str) -> None:
-        """Print *line* to stderr, apart from the answer, unless the reporter is quiet."""
+        """Print *line* to stderr, apart from the output, unless the reporter is quiet."""
         if not self._is_quiet:
             self._print(line, is_answer=False)
 

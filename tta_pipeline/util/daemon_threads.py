@@ -18,7 +18,7 @@ def run_ahead(work: Callable[[Item], Result], items: Iterable[Item], *, num_at_o
     """Yield the result of *work* for each of *items*, in their order, while the next *num_at_once* are worked on.
 
     Raises:
-        Exception: *work* raised it; what has begun goes on, and nobody waits for it.
+        Exception: *work* raised it; work that has begun continues, and nothing waits for it.
     """
     remaining = iter(items)
     running = deque(_start(work, item) for item in islice(remaining, num_at_once))

@@ -46,7 +46,7 @@ _ADVICE = {
 
 
 def advice(error: Exception) -> str:
-    """Return what to do about *error*, raised by the file system or by a library that repeats its message."""
+    """Return the remedy for *error*, raised by the file system or by a library that repeats its message."""
     code = error.errno if isinstance(error, OSError) else None
     if code is None:
         code = next((known for known in _ADVICE if os.strerror(known) in str(error)), None)
@@ -97,7 +97,7 @@ def _seal_of(data: bytes, bound_to: str) -> bytes:
 
 
 def hash_file(path: Path) -> str:
-    """Return the sha256 of the file *path*, read in pieces.
+    """Return the sha256 of the file *path*, read in blocks.
 
     Raises:
         OSError: *path* cannot be read.
@@ -138,7 +138,7 @@ def write_once(path: Path, data: bytes) -> bool:
         try:
             os.link(beside, path)
         except FileExistsError:
-            # NFS may report this about its own new link if the first answer was lost: then the file has two links.
+            # NFS may report this about its own new link if the first reply was lost: then the file has two links.
             return beside.stat().st_nlink > 1
     return True
 
@@ -242,7 +242,7 @@ def remove_if_abandoned(path: Path) -> bool:
         return False
     # Rename it first: if its process is alive after all, it can never publish half a folder.
     aside = path.with_name(f"{_UNPUBLISHED}{uuid.uuid4().hex}-abandoned")
-    with contextlib.suppress(FileNotFoundError):  # another process was first
+    with contextlib.suppress(FileNotFoundError):  # another process removed it first
         path.rename(aside)
         if aside.is_dir():
             shutil.rmtree(aside, ignore_errors=True)
@@ -258,7 +258,7 @@ def is_abandoned(path: Path) -> bool:
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
-    except OSError:  # gone, or somebody else's
+    except OSError:  # gone, or another user's
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 def gc_paused() -> Iterator[None]:
     """Switch the garbage collector off in the block.
 
-    Tuples of text and numbers hold no garbage, but Python would search all of them again and again, and ever longer.
-    That takes a third of the time for listing a hundred thousand files and naming their samples.
+    Tuples of text and numbers contain no garbage, but Python would search all of them again and again. That takes a
+    third of the time for listing a hundred thousand files and naming their samples.
     """
     was_enabled = gc.isenabled()
     gc.disable()

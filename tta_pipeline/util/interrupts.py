@@ -25,7 +25,7 @@ _ending = threading.Lock()
 
 
 class InterruptedExit(SystemExit):
-    """A `KeyboardInterrupt` that click passes on: of one, it would only say "Aborted!"."""
+    """A `KeyboardInterrupt` that click passes on: for a plain one, it would only print "Aborted!"."""
 
     def __init__(self) -> None:
         super().__init__(EXIT_STATUS)

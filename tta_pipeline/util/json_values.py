@@ -1,4 +1,4 @@
-"""Types of JSON values, as used in records, fingerprints and answers to programs."""
+"""Types of JSON values, as used in records, fingerprints and JSON output."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias

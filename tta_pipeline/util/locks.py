@@ -43,7 +43,7 @@ def try_flock(file: BinaryIO, how: int) -> bool:
 
 @contextmanager
 def locked(path: Path, *, waits: bool = True, is_kept: bool = True) -> Iterator[bool]:
-    """Hold the exclusive lock *path*; yield whether it could be had.
+    """Hold the exclusive lock *path*; yield whether it was acquired.
 
     Args:
         path: The lock file.
@@ -57,7 +57,7 @@ def locked(path: Path, *, waits: bool = True, is_kept: bool = True) -> Iterator[
         try:
             opened = open_lock(path)
         except FileNotFoundError:
-            continue  # another host has just removed the file that this one still remembers
+            continue  # another host has just removed the file that this host still caches
         with opened as file:
             if not try_flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB)):
                 yield False
@@ -69,7 +69,7 @@ def locked(path: Path, *, waits: bool = True, is_kept: bool = True) -> Iterator[
                 yield True
             finally:
                 if not is_kept:
-                    path.unlink(missing_ok=True)  # where locks hold on one host only, another may have removed it
+                    path.unlink(missing_ok=True)  # if locks hold on one host only, another host may have removed it
                 fcntl.flock(file, fcntl.LOCK_UN)  # after a mere close, a child forked meanwhile would still hold it
             return
 

@@ -1,4 +1,4 @@
-"""The names that a misspelt name can have meant, for messages."""
+"""The nearest known names to a misspelt name, for messages."""
 
 import difflib
 from collections.abc import Iterable, Sequence

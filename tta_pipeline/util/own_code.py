@@ -1,6 +1,6 @@
 """Errors in code that a user wrote: where they arose, and the traceback from there on.
 
-Frames of this project, of Dagster and of other libraries above the user's own code say nothing to its author.
+Frames of this project, of Dagster and of other libraries above the user's own code do not help its author.
 """
 
 import inspect
@@ -35,7 +35,7 @@ def arose_in_own_code(error: BaseException) -> bool:
 def own_traceback(error: BaseException | None) -> str:
     """Return the traceback of the error that first led to *error*, from the user's code on.
 
-    It is empty if none of the user's code was running, or if it called nothing: `describe_raised` has said the line.
+    It is empty if none of the user's code was running, or if it called nothing: `describe_raised` has named the line.
     """
     while error is not None and error.__cause__ is not None:
         error = error.__cause__
@@ -67,5 +67,5 @@ def place_of(*objects: object) -> str:
 
 
 def _is_own(file: str) -> bool:
-    """Return whether *file* is neither of this project nor installed; code without a file is nobody's."""
+    """Return whether *file* is neither of this project nor installed; code without a file belongs to nobody."""
     return not file.startswith("<") and not any(Path(file).is_relative_to(folder) for folder in (_PACKAGE, *_INSTALLED))

@@ -36,7 +36,7 @@ class Workers:
         self._expected_bytes = 0
         self._processes: list[subprocess.Popen[bytes]] = []
         self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
-        # A thread for each process hands it work and waits for the answer.
+        # A thread for each process sends it work and waits for the result.
         self._threads = ThreadPoolExecutor(num_processes, thread_name_prefix="tta-worker")
 
     def __enter__(self) -> Self:
@@ -71,7 +71,7 @@ class Workers:
     def submit(self, work: Callable[P, Result], /, *args: P.args, **kwargs: P.kwargs) -> Future[Result]:
         """Run *work*, a module-level function, in one of the processes, and return the future of its result.
 
-        The future raises the error of *work*, or `WorkerError` if the process ended before it answered.
+        The future raises the error of *work*, or `WorkerError` if the process ended before it returned.
         """
         self.start()
         return self._threads.submit(self._run_in_worker, work, args, kwargs)
@@ -99,7 +99,7 @@ def start_worker() -> subprocess.Popen[bytes]:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),  # workers import the same modules
-        "OPENBLAS_NUM_THREADS": "1",  # else NumPy starts a thread per core in every worker
+        "OPENBLAS_NUM_THREADS": "1",  # otherwise NumPy starts a thread per core in every worker
     }
     return subprocess.Popen(  # noqa: S603 - our own command, and nothing else
         _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
@@ -112,7 +112,7 @@ def ask_worker(
     """Return the result of *work*, a module-level function, in a *process* that does nothing else meanwhile.
 
     Raises:
-        WorkerError: the process ended before it answered.
+        WorkerError: the process ended before it returned.
         Exception: *work* raised it.
     """
     assert process.stdin is not None
@@ -120,7 +120,7 @@ def ask_worker(
     try:
         _send((work, args, kwargs), process.stdin)
         succeeded, result = pickle.load(process.stdout)  # noqa: S301 - from our own child
-    except (EOFError, OSError, pickle.UnpicklingError) as error:  # it may end in the middle of an answer
+    except (EOFError, OSError, pickle.UnpicklingError) as error:  # it may end in the middle of a result
         raise WorkerError(
             f"process {process.pid} ended with status {process.wait()} during its work; expected a result. A "
             "machine that is short of memory kills processes: use fewer of them"
@@ -141,7 +141,7 @@ def serve() -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it too, and ends this process
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # so that the output of `print` is not taken for an answer
+    os.dup2(2, 1)  # so that the output of `print` is not taken for a result
     while True:
         try:
             with gc_paused():
