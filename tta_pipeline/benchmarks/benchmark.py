@@ -29,18 +29,17 @@ class Benchmark(ConfigModel):
     _file_sha256: str = PrivateAttr("")
     _left_out: frozenset[str] = PrivateAttr(frozenset())
     name: Annotated[str, Field(pattern=BENCHMARK_NAME_PATTERN)]
-    """Name of the file; for one of several sets in the file, `<file>/<dataset>`."""
+    """Name of the file; for one of several datasets in the file, `<file>/<dataset>`."""
     title: str
     """Heading of tables and of the report."""
     images: AnyImages
     """Where the images come from."""
     dataset: Annotated[Dataset, IfMissing("`imagenet_c`")]
-    """Dataset of the images: the name of a set that comes with the project, or of a file `<name>.dataset.yaml` next to
-    this one."""
+    """Dataset of the images: one that comes with the project, or a file `<name>.dataset.yaml` next to this file."""
     corruptions: Annotated[tuple[str, ...], IfMissing("those in the set's mean")]
-    """Corruptions to evaluate, or the set's other shifts."""
+    """Corruptions to evaluate, or the dataset's other shifts."""
     severities: Annotated[tuple[int, ...], IfMissing("all of the set")]
-    """Severities to evaluate; 0 for a set without severities."""
+    """Severities to evaluate; 0 for a dataset without severities."""
     subset: bool = False
     """Set this if you have only some of the published images. Otherwise a cell with an unexpected number of images is
     an error."""
@@ -49,7 +48,7 @@ class Benchmark(ConfigModel):
     the project, such as `imagenet`; a JSON file; or the devkit's `meta.mat`. Fixed at first use."""
     photograph_pattern: Annotated[str, IfMissing("keys are compared")] = ""
     """Regular expression whose first group names the photograph in the key of a sample, such as `([0-9]+)$`. Needed if
-    the same photograph has different keys in different cells, since intervals and tests are over photographs."""
+    the same photograph has different keys in different cells, since intervals and tests count photographs."""
     image_size: int = Field(ge=16, le=LARGEST_IMAGE)
     """Height and width of every image in pixels, 16 to 16,384."""
     shards: Annotated[ShardSettings | None, IfMissing("required, except if `images.kind` is `shards`")] = None
@@ -292,7 +291,7 @@ class Benchmark(ConfigModel):
         return self.has_clean and self.experiments[experiment_name].entry.source_data != "unused"
 
     def num_published(self, cell: Cell) -> int | None:
-        """Return how many images *cell* must have, which are published ones; None: any number is right."""
+        """Return how many published images *cell* must have; None: any number is right."""
         is_published = not self.subset and not self.is_generated and cell.corruption in self.dataset.names
         return self.dataset.images_per_cell if is_published else None
 

@@ -14,7 +14,7 @@ def cell_ranges(
     *,
     are_joined: Callable[[Sequence[Cell], Sequence[Cell]], bool] = lambda *_: True,
 ) -> list[list[Cell]]:
-    """Return *cells* in ranges that together hold exactly them, in the benchmark's order; not always the fewest.
+    """Return ranges that together cover exactly *cells*, in the benchmark's order; not always the fewest.
 
     Args:
         benchmark: Benchmark of the cells.

@@ -90,7 +90,7 @@ class Experiment(ConfigModel):
         if ORDERS[self.protocol.order].needs_list and (self.subset is None or self.subset.file is None):
             raise ValueError(
                 f"found order {self.protocol.order} without a list; expected subset: {{file: FILE}}, a file with one "
-                "sample per line in the order of the stream, since neither images nor shards say when an image was "
+                "sample per line in the order of the stream, since neither images nor shards record when one was "
                 "taken"
             )
         return self

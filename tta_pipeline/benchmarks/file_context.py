@@ -1,4 +1,4 @@
-"""What the sections of a benchmark file must know of each other, to check themselves."""
+"""What a section of a benchmark file needs from the other sections to check itself."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ from tta_pipeline.util.files import hash_file
 from tta_pipeline.util.json_values import JsonObject
 
 CHOSEN_BY = "method.chosen_by"
-"""Part of the fingerprint of a result whose hyperparameters a score without labels chose: which one."""
+"""Part of the fingerprint that names the score without labels that chose a result's hyperparameters."""
 _NOT_IN_SETTINGS = (
     "group", "model", "seed", "seeds", "severities", "method", "preset", "hyperparameters", "tuned",
 )  # fmt: skip
@@ -27,7 +27,7 @@ def decided_parts(experiment: Experiment, *, seed: int, image_size: int, criteri
         experiment: The experiment, with the chosen hyperparameters if it uses any.
         seed: The seed of the stream.
         image_size: Height and width of the images in pixels.
-        criterion: What chose the hyperparameters of a tuning; None: labels, or there was no tuning.
+        criterion: Criterion of the tuning that chose the hyperparameters; None: labels, or there was no tuning.
 
     Raises:
         OSError: the list of a subset cannot be read.

@@ -35,8 +35,8 @@ class Fault:
 
     path: Path
     part: str | None = None
-    """Dataset that is left out, or that has the experiment that is left out; None: the file has one set, or cannot be
-    read at all."""
+    """Dataset that is left out, or that has the experiment that is left out; None: the file has one dataset, or
+    cannot be read at all."""
     experiment: str | None = None
     """Name of the experiment that is left out; None: the whole file or part is."""
     sentence: str
@@ -82,7 +82,7 @@ class LoadedBenchmarks:
         )
 
     def parts_of(self, name: str) -> tuple[str, ...]:
-        """Return the benchmarks of the file *name*: one for each of its sets, also for faulty ones, or *name*."""
+        """Return the benchmarks of the file *name*: one for each of its datasets, also for faulty ones, or *name*."""
         every = dict.fromkeys((*self.benchmarks, *(fault.benchmark for fault in self.faults)))
         return tuple(each for each in every if each.startswith(f"{name}/")) or (name,)
 
@@ -174,7 +174,7 @@ def load_benchmark(path: Path) -> Benchmark:
 
     Raises:
         BenchmarkFileError: the file is not YAML, or a field is missing, unknown or out of range; the message names
-            every such field, its value and the choices. Or the file has several sets.
+            every such field, its value and the choices. Or the file has several datasets.
     """
     with _named(path):
         found = [part.validate() for part in _split_sets(path, read_document(path))]
@@ -186,7 +186,7 @@ def load_benchmark(path: Path) -> Benchmark:
 
 
 def validate_content(path: Path, content: dict[str, Any], *, name: str) -> tuple[Benchmark, ...]:
-    """Return the benchmark *name* of *content*, or one for each of its sets; all of it must be valid.
+    """Return the benchmark *name* of *content*, or one for each of its datasets; all of it must be valid.
 
     Args:
         path: The file that has the content, as errors name it; dataset files are searched in its folder.
@@ -201,11 +201,11 @@ def validate_content(path: Path, content: dict[str, Any], *, name: str) -> tuple
 
 
 def load_valid_parts(path: Path) -> tuple[tuple[Benchmark, ...], tuple[Fault, ...]]:
-    """Read one benchmark file, with one benchmark for each of its sets, and leave out faulty sets and experiments.
+    """Read one benchmark file, with one benchmark per dataset, and leave out faulty datasets and experiments.
 
     Raises:
-        BenchmarkFileError: the file has one set, and a part other than its experiments is faulty; the message lists all
-            mistakes.
+        BenchmarkFileError: the file has one dataset, and a part other than its experiments is faulty; the message
+            lists all mistakes.
     """
     benchmarks: list[Benchmark] = []
     faults: list[Fault] = []
@@ -248,9 +248,9 @@ class _Part:
 
     path: Path
     file: str
-    """Name of the benchmark, or what stands before the set in it."""
+    """Name of the benchmark, or its part before the dataset."""
     name: str | None
-    """Name of the set; None if the file has one set only."""
+    """Name of the dataset; None if the file has only one."""
     content: dict[str, Any]
     origins: Mapping[str, str] = field(default_factory=dict)
     """Matrix of each experiment that a matrix makes."""
@@ -342,7 +342,7 @@ def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
             raise BenchmarkFileError(f"{path}: sets.{name} has {', '.join(odd)}; expected any of {choices}")
         if twice := sorted({"images", "dataset", "custom"} & set(shared)):
             raise BenchmarkFileError(
-                f"{path}: found {', '.join(twice)} next to sets; expected this field in each of the sets"
+                f"{path}: found {', '.join(twice)} next to sets; expected this field in each section of sets"
             )
         of_a_set = section if "custom" in section else {**section, "dataset": name}
         yield _Part(path=path, file=path.stem, name=name, content={**shared, **of_a_set}, origins=origins)

@@ -1,4 +1,4 @@
-"""The models in a benchmark file: everything that the file and the leaderboard need of them, without torch.
+"""The models in a benchmark file: everything that the file and the leaderboard need, without torch.
 
 A section names its loader as text, as a method's entry does. To add a kind, write its section here, add it to a
 union, and write its module in `models/`. Another package names its section as an entry point.
@@ -45,7 +45,7 @@ Deviation = Annotated[float, Field(gt=0, le=1), BeforeValidator(_refuse_eight_bi
 
 
 class ModelSection(ConfigModel):
-    """A section that describes a model; what the kinds of model differ in is asked of it, or of `implementation`."""
+    """A section that describes a model; this section and `implementation` define what the kinds of model differ in."""
 
     kind: str
     implementation: ClassVar[str]
@@ -95,7 +95,7 @@ class NetworkSection(ModelSection):
         return None
 
     def with_random_weights(self, num_classes: int) -> "PythonModel | None":
-        """Return the section of the network with random weights and *num_classes*; None if its weights are its own."""
+        """Return the section of the network with random weights and *num_classes*; None if it has its own weights."""
         del num_classes
         return None
 
@@ -122,7 +122,7 @@ class LibraryModel(NetworkSection):
 
 
 class TorchvisionModel(LibraryModel):
-    """A classifier of torchvision with the preprocessing that its weights were trained with."""
+    """A torchvision classifier with the preprocessing that its weights were trained with."""
 
     implementation = "tta_pipeline.models.torchvision_models:Torchvision"
     kind: Literal["torchvision"]
@@ -141,7 +141,7 @@ class TorchvisionModel(LibraryModel):
 
 
 class TimmModel(LibraryModel):
-    """A classifier of timm (the extra `timm`) with the mean and standard deviation of its weights."""
+    """A timm classifier (extra `timm`) with the mean and standard deviation of its weights."""
 
     implementation = "tta_pipeline.models.timm_models:Timm"
     needed_library = ("timm", "timm")
@@ -298,7 +298,7 @@ class HubModel(NetworkSection):
 
 
 class ZeroShotModel(ModelSection):
-    """The fields of a zero-shot classifier about texts."""
+    """The fields of a zero-shot classifier that concern texts."""
 
     class_names: tuple[str, ...] | Path | None = None
     """Class names for the prompts, in the order of the class map: a list, or a JSON file with a list. Default: the
@@ -349,7 +349,7 @@ class OpenClipModel(ZeroShotModel):
 class TransformersModel(ZeroShotModel):
     """A zero-shot classifier of transformers (the extra `transformers`): SigLIP, SigLIP 2 of one image size, or CLIP.
 
-    Mean, deviation, scale and bias are the model's own. Images must have the size that the image tower takes.
+    Mean, deviation, scale and bias come from the model. Images must have the size that the image tower takes.
     """
 
     implementation = "tta_pipeline.models.transformers_models:Transformers"

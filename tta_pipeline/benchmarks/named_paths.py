@@ -10,7 +10,7 @@ from tta_pipeline.util.config_model import ConfigModel
 
 
 def find_missing_images(benchmark: Benchmark) -> str:
-    """Return which path of the source, which is needed to make shards, does not exist; empty: all exist."""
+    """Return the path of the source, needed to make shards, that does not exist; empty: all exist."""
     missing = (each for each in missing_paths(benchmark) if each[0].startswith("images."))
     return next((f"{field} is {path.absolute()}, which does not exist" for field, path in missing), "")
 

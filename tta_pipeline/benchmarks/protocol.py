@@ -1,4 +1,4 @@
-"""Protocols: how a stream is made of cells, and which samples it has. Papers differ more in this than in methods."""
+"""Protocols: how a stream is made of cells, and which samples it has. Papers differ more here than in methods."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -154,7 +154,7 @@ class Protocol(ConfigModel):
         return self
 
     def _require_own_settings(self, field: str, kinds: Mapping[str, type[StreamProtocol] | type[SampleOrder]]) -> None:
-        """Refuse settings that only other *kinds* have than the one that *field* names."""
+        """Refuse settings that belong to other *kinds* than the one that *field* names."""
         takers: dict[str, list[str]] = {}
         for name, kind in kinds.items():
             for each in fields(kind):
@@ -201,7 +201,7 @@ class Protocol(ConfigModel):
         return kind(**{setting.name: getattr(self, setting.name) for setting in fields(kind)})
 
     def order_name(self, *, is_drawn: bool) -> str:
-        """Return the name of the order of a segment's samples; *is_drawn*: a stored one is shuffled, by seed."""
+        """Return the name of the order of a segment's samples; *is_drawn*: a stored order is shuffled by seed."""
         named: str = self.order
         found = self.stream.usual_order if named == "stored" else named
         return "shuffled" if is_drawn and found == "stored" else found

@@ -22,7 +22,7 @@ _FAMILIES: Mapping[NetworkFamily, re.Pattern[str]] = {
     "vit": re.compile(r"^(?!open_clip|transformers).*(\b|_)(vit|deit)"),
     "resnet": re.compile(r"^(?!.*(resnetv2|_gn\b|_gn[._])).*(resnet|resnext|wrn|wide_?res)"),
 }
-"""What architectures of a kind are called; a ResNet is one with batch norm."""
+"""Names of the architectures of each kind; a ResNet counts as one with batch norm."""
 
 
 TUNINGS = "tunings"
@@ -40,14 +40,14 @@ class ResolvedExperiment:
     tuning: str | None
     """The choice as JSON: its values, cells and grid; None if the experiment uses none."""
     criterion: str | None = None
-    """What chose, if not labels; None if the experiment uses no choice."""
+    """The criterion of the choice, if not labels; None if the experiment uses no choice."""
 
 
 def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Locations) -> ResolvedExperiment:
     """Return the experiment, with its tuned hyperparameters if it uses any.
 
     Raises:
-        EvaluationError: nothing was chosen yet, or the choice was made on shifts that are not held out now, or for
+        EvaluationError: nothing was chosen yet, or the choice was made on shifts that are no longer held out, or for
             another method.
         RecordError: the file of the choice is damaged.
     """
@@ -78,7 +78,7 @@ def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Lo
 
 
 def require_held_out(benchmark: Benchmark, shifts: tuple[str, ...], who: str) -> None:
-    """Raise if some of *shifts* are reported by the benchmark, or not held out by its dataset, in the files now.
+    """Raise if some of *shifts* are reported by the benchmark, or not held out by its dataset, in the current files.
 
     Raises:
         EvaluationError: there are such shifts; the message begins with *who*.
@@ -95,7 +95,7 @@ def find_origin(benchmark: Benchmark, experiment: Experiment, chosen: tuple[str,
     """Return the origin of the hyperparameters of *experiment*; those named in *chosen* come from a tuning.
 
     Chosen values count as tuned only if all other values are a preset's; otherwise the origin is `BY_HAND`. Images that
-    this project draws are of no published dataset, whatever their shifts are called.
+    this project draws belong to no published dataset, whatever their shifts are called.
     """
     if chosen:
         settings, batch_size = experiment.configured_hyperparameters(), experiment.method_batch_size
@@ -119,10 +119,10 @@ def origin_of_settings(
     """Return the origin of the untuned *settings* of *method*.
 
     Args:
-        method: Name of the method, with its pieces or without.
+        method: Name of the method, with or without its pieces.
         settings: Its hyperparameters.
         batch_size: Number of images in a batch.
-        dataset: Name of the published dataset; None: images of none, or of an unknown one.
+        dataset: Name of the published dataset; None: no published dataset, or an unknown one.
         architecture: Library and architecture of the network, as in records.
     """
     entry = METHODS.get(method.partition("+")[0])
@@ -134,7 +134,7 @@ def origin_of_settings(
 
 
 def _family(architecture: str) -> NetworkFamily | None:
-    """Return the kind of network that *architecture* names; None if its name does not say it."""
+    """Return the kind of network that *architecture* names; None if its name does not show it."""
     name = architecture.lower()
     return next((family for family, pattern in _FAMILIES.items() if pattern.search(name)), None)
 

@@ -1,4 +1,4 @@
-"""What feeds batches to a method, by default each of them once; it waits for torch until there is a batch."""
+"""Drivers, which feed batches to a method, by default each batch once; torch is imported with the first batch."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,7 +63,7 @@ class ProtocolDriver:
         return method.source_logits() if self.gives_whole_batches and isinstance(method, HasSourceLogits) else None
 
     def view_predictions(self) -> "torch.Tensor | None":
-        """Return the labels predicted for second views of the last images, int64 (B,); None: nobody asked."""
+        """Return the labels predicted for second views of the last images, int64 (B,); None: none were requested."""
         return None
 
     def state_dict(self) -> "StateDict":

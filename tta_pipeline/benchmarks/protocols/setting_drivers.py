@@ -17,7 +17,7 @@ _NUM_WARM_UPS, _NUM_TIMED = 2, 5
 
 
 class AfterUpdateDriver(SettingDriver):
-    """Driver that lets another one adapt on each batch, and then predicts the batch by the network as it is now."""
+    """Driver that lets another driver adapt on each batch, and then predicts the batch with the adapted network."""
 
     lets_others_drive: ClassVar[bool] = True
 

@@ -58,7 +58,7 @@ class SampleOrder(ABC):
     needs_list: ClassVar[bool] = False
     """Whether the order follows the subset's list."""
     version: ClassVar[str | None] = None
-    """Version of the order if its draws have changed; results in the order as it was before are not present."""
+    """Version of the order if its draws have changed; results in the earlier order then do not count."""
 
     @abstractmethod
     def order(self, samples: Samples, *, seed: int) -> Indices:
@@ -93,7 +93,7 @@ class StreamProtocol:
         return within.order(samples, seed=seed)
 
     def drive(self, method: "Method") -> ProtocolDriver:
-        """Return what feeds the batches to *method*."""
+        """Return the driver that feeds the batches to *method*."""
         return ProtocolDriver(method)
 
 
