@@ -22,7 +22,7 @@ _PAUSES_S = (0.1, 0.5, 2.0)
 def copy_file(
     origin: str, out: FileIO, facts: FileFacts, *, algorithm: str, report: Callable[[int], object] = lambda _: None
 ) -> str:
-    """Append to *out* what it lacks of the file at *origin*, and return the hash of the whole file.
+    """Append the missing rest of the file at *origin* to *out*, and return the hash of the whole file.
 
     After a dropped connection the copy goes on as long as each attempt brings new bytes. It starts again if the server
     returns other bytes than the rest.
@@ -32,11 +32,11 @@ def copy_file(
         out: Unbuffered file, open for reading and writing; what it has is the beginning of the file.
         facts: Facts that the server must still report.
         algorithm: Name of the hash, as in hashlib.
-        report: Called with the number of bytes of each piece that has been written.
+        report: Called with the number of bytes of each block that has been written.
 
     Raises:
         NoSuchFileError: the server has no such file.
-        StreamError: the server does not answer any more, or has another file now; or the file cannot be read.
+        StreamError: the server no longer responds, or the file has changed on it; or the file cannot be read.
         OSError: *out* cannot be written.
     """
     copy, pauses_s = _Copy(out, algorithm, facts.size_bytes), iter(_PAUSES_S)

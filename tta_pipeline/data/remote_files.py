@@ -49,7 +49,7 @@ _REASONS = (
     (re.compile(r"kind: Connect"), "no connection"),
     (re.compile(r"kind: (Interrupted|Decode)"), "an answer that breaks off"),
 )
-"""What an error of obstore means. Its text is not repeated, since it may contain headers and signed URLs."""
+"""Meaning of each obstore error, whose text is not repeated: it may contain headers and signed URLs."""
 
 
 class NoSuchFileError(StreamError):
@@ -57,7 +57,7 @@ class NoSuchFileError(StreamError):
 
 
 class NoAnswerError(StreamError):
-    """A server does not give the expected answer, or none."""
+    """A server does not return the expected response, or none."""
 
 
 class OtherAnswerError(NoAnswerError):
@@ -70,7 +70,7 @@ class FileFacts(NamedTuple):
     size_bytes: int
     """Size of the whole file."""
     tag: str
-    """The ETag or, without it, the time of the last change; empty if the server gives neither."""
+    """The ETag or, without it, the time of the last change; empty if the server sends neither."""
 
 
 def scheme_of(location: str) -> str:
@@ -127,7 +127,7 @@ def fetch_file_facts(urls: Sequence[str]) -> list[FileFacts]:
 
     Raises:
         NoSuchFileError: a server has no such file.
-        StreamError: a server does not say how large the file is.
+        StreamError: a server does not send the file's size.
     """
     return list(run_ahead(_fetch_facts, urls, num_at_once=_NUM_AT_ONCE))
 
@@ -188,12 +188,12 @@ def describe_change(found: FileFacts, expected: FileFacts) -> str:
 
 
 def request_same_file(url: str, facts: FileFacts, *, start: int = 0) -> "GetResult":
-    """Return the server's answer with the bytes of the file at *url* from *start* on, none of which is read yet.
+    """Return the server's response with the bytes of the file at *url* from *start* on, none of which is read yet.
 
     A path is a URL here.
 
     Raises:
-        OtherAnswerError: the answer is not of this file, but the server still has it: ask again.
+        OtherAnswerError: the response has other content, but the server still has the file: request it again.
         StreamError: the file has another size or tag than in *facts*.
         FileNotFoundError, obstore.exceptions.BaseError: the server rejected all attempts or did not respond.
     """
@@ -238,7 +238,7 @@ def naming_faults(url: str, expected: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Say what *error* means."""
+    """Return in words what *error* means."""
     if isinstance(error, HTTPError):
         return f"status {error.code}"
     text = str(error)
@@ -258,7 +258,7 @@ def _open_store(url: str) -> "tuple[ObjectStore, str]":
     """Return the store that has the file at *url*, and the path of the file in it."""
     if _first_process() != os.getpid():
         raise StreamError(
-            f"{url}: found a process that was forked from one that has asked a server; expected another start method: "
+            f"{url}: found a process that was forked after a request to a server; expected another start method: "
             "multiprocessing_context='forkserver', or open the shards before the workers start"
         )
     if not scheme_of(url):
@@ -320,7 +320,7 @@ def _find_aws() -> dict[str, Any]:
         return {**found, "skip_signature": True}
 
     def keys() -> "S3Credential":
-        """Return the present keys; botocore renews those that expire."""
+        """Return the current keys; botocore renews expiring keys."""
         now = credentials.get_frozen_credentials()
         return {
             "access_key_id": now.access_key,
@@ -361,7 +361,7 @@ class _Redirects(HTTPRedirectHandler):
 
 
 def _open_page(address: str, headers: dict[str, str]) -> HTTPResponse:
-    """Ask a web server for *address*, whose answer need not state its length as obstore needs it."""
+    """Request *address* from a web server, whose response may lack the length that obstore needs."""
     request = Request(address, headers={"User-Agent": _AGENT, **headers})  # noqa: S310 - http or https, see `validate_url`
     attempt = 0
     while True:

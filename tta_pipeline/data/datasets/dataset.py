@@ -31,7 +31,7 @@ class PublishedArchive(ConfigModel):
     size_bytes: int | None = Field(default=None, gt=0)
     """Published size in bytes."""
     shifts: tuple[ShiftName, ...] = ()
-    """Shifts in the archive. Empty: all shifts of the set, or unknown."""
+    """Shifts in the archive. Empty: all shifts of the dataset, or unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +40,7 @@ class ShiftFacts:
 
     dataset: str
     shift_position: int
-    """Position in the set, from 1; 0 for clean images."""
+    """Position in the dataset, from 1; 0 for clean images."""
     shift_family: str | None
     shift_group: str | None
     counts_in_mean: bool
@@ -50,13 +50,13 @@ class Dataset(ConfigModel):
     """The shifts of one dataset, in the order in which papers stream them."""
 
     name: Name
-    """Name of the set, as in the column `dataset`."""
+    """Name of the dataset, as in the column `dataset`."""
     title: str = ""
     """Name of the dataset in tables and plots."""
     names: tuple[ShiftName, ...] = Field(min_length=1)
-    """Shifts in order: corruptions, splits, or a single name for an undivided set."""
+    """Shifts in order: corruptions, splits, or a single name for an undivided dataset."""
     severities: tuple[SeverityNumber, ...] = ()
-    """Severities, ascending. Empty if the set has none; its cells then have severity 0."""
+    """Severities, ascending. Empty if the dataset has none; its cells then have severity 0."""
     families: dict[str, tuple[ShiftName, ...]] = Field(default_factory=dict)
     """Shifts by family, such as noise and blur."""
     held_out: tuple[ShiftName, ...] = ()
@@ -78,7 +78,7 @@ class Dataset(ConfigModel):
     """Published archives by file name."""
     split: Annotated[str, Field(pattern=FILE_PATTERN)] | None = None
     """Name of the published file that lists the test images and their classes, such as `split_zhou_Food101.json`.
-    Default: all images belong to the set, and their folders are the classes."""
+    Default: all images belong to the dataset, and their folders are the classes."""
     split_classes: Annotated[str, Field(pattern=FILE_PATTERN)] | None = None
     """Name of the file next to `split` with one class per line in label order, if `split` is a text file."""
     group: Name | None = None
@@ -137,17 +137,17 @@ class Dataset(ConfigModel):
 
     @property
     def is_undivided(self) -> bool:
-        """Whether the set is a single cell."""
+        """Whether the dataset is a single cell."""
         return len(self.names) == 1 and not self.severities
 
     @property
     def in_mean(self) -> tuple[str, ...]:
-        """Shifts in the set's mean, in order."""
+        """Shifts in the dataset's mean, in order."""
         return tuple(name for name in self.names if name not in self.held_out)
 
     @property
     def cell_severities(self) -> tuple[int, ...]:
-        """Severities of the set's cells: 0 where the set has none."""
+        """Severities of the dataset's cells: 0 if it has none."""
         return self.severities or (0,)
 
     def family_of(self, shift: str) -> str | None:
@@ -165,7 +165,7 @@ class Dataset(ConfigModel):
         )
 
     def folder_of(self, shift: str) -> str:
-        """Return the folder of *shift* in the published set."""
+        """Return the folder of *shift* in the published dataset."""
         return self.folders.get(shift, shift)
 
     def folder_of_cell(self, shift: str, severity: int) -> str:

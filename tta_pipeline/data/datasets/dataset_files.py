@@ -37,12 +37,12 @@ def shipped_sets() -> dict[str, Dataset]:
 
 
 def is_known_shift(name: str) -> bool:
-    """Return whether *name* is a shift of a set that comes with the project, or names clean or training images."""
+    """Return whether *name* is a shift of a shipped dataset, or names clean or training images."""
     return name in RESERVED_SHIFTS or any(name in dataset.names for dataset in shipped_sets().values())
 
 
 def match_cell(folder: Path, *sets: Dataset) -> Cell | None:
-    """Return the cell that the last two parts of *folder* name, in *sets* or a set that comes with the project."""
+    """Return the cell that the last two parts of *folder* name, in *sets* or a dataset that comes with the project."""
     shift, severity = folder.absolute().parts[-2:]
     for dataset in (*sets, *shipped_sets().values()):
         if shift in dataset.names and severity in map(str, dataset.cell_severities):
@@ -64,7 +64,7 @@ def find_dataset(name: str, folder: Path) -> Dataset:
     """Return the dataset *name*, from the file of this name in *folder* or from the project.
 
     Raises:
-        BenchmarkFileError: there is no such set, its file is faulty, or it would hide a set of the project.
+        BenchmarkFileError: there is no such dataset, its file is faulty, or it would hide a shipped dataset.
     """
     path = folder / f"{name}{ENDING}"
     is_own = "/" not in name and os.path.exists(path)  # noqa: PTH110 - Path raises an error for a name that is too long
@@ -88,7 +88,7 @@ def dataset_of_file(content: Mapping[str, object], *, folder: Path) -> Dataset:
     """Return the dataset that *content*, the fields of a benchmark file in *folder*, names or defines.
 
     Raises:
-        ValueError: there is no such set, or its definition is faulty.
+        ValueError: there is no such dataset, or its definition is faulty.
     """
     named = content.get("dataset", "imagenet_c")
     if "custom" in content:

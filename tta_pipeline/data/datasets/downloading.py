@@ -140,7 +140,7 @@ def _check_existing(archive: PublishedArchive, path: Path, progress: Reporter) -
 
 
 def _problem(archive: PublishedArchive, size_bytes: int, md5: str) -> str:
-    """Return how an archive differs from its publisher's size and md5 in words; empty if it agrees."""
+    """Return in words how an archive differs from its publisher's size and md5; empty if it agrees."""
     if archive.size_bytes is not None and size_bytes != archive.size_bytes:
         return f"found {size_bytes:,} bytes; expected {archive.size_bytes:,}"
     if archive.md5 is not None and md5 != archive.md5:
@@ -189,7 +189,7 @@ def _download_one(archive: PublishedArchive, path: Path, progress: Reporter) -> 
 
 
 def _forget_another_file(file: FileIO, url: str, facts: FileFacts) -> None:
-    """Empty an unfinished *file* that is not of the one that the server now has at *url*, and note that one."""
+    """Empty an unfinished *file* if the file at *url* has changed, and record the server's current facts."""
     note = _note(Path(file.name))
     expected = json.dumps({"url": url, "size_bytes": facts.size_bytes, "tag": facts.tag}).encode()
     if not note.exists() or note.read_bytes() != expected:

@@ -2,7 +2,7 @@
 
 `numpy.lib.format` parses the text as Python. Short hostile headers make it raise `RecursionError`, `TokenError`,
 `TypeError`, `IndexError` or `SyntaxError`, and give warnings, which a thread that decodes cannot silence for itself.
-It takes negative lengths, Booleans for lengths, a field given twice, and arrays of anything.
+It takes negative lengths, Booleans for lengths, a field given twice, and arrays of any type.
 """
 
 import math

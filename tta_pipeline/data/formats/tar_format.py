@@ -42,7 +42,7 @@ class Header(NamedTuple):
 def find_compression(start: bytes) -> str:
     """Return the compression of a file that begins with the block *start*; empty if none is known, or it is a tar.
 
-    Names of files do not tell.
+    File names do not show it.
     """
     found = next((name for magic, name in _COMPRESSIONS.items() if start.startswith(magic)), "")
     return "" if found and is_tar(start) else found  # the first bytes of a tar are a name

@@ -3,7 +3,7 @@
 corruptions   <...>/<corruption>/<severity>/<class>/<name>, like ImageNet-C and Tiny-ImageNet-C
 classes       <class>/<name>, one set
 nested        an archive of per-class archives, <class>.tar, like ILSVRC2012_img_train.tar
-flat          <name> alone, with classes from elsewhere, like ILSVRC2012_img_val.tar
+flat          <name> alone, with classes from another file, like ILSVRC2012_img_val.tar
 """
 
 import hashlib
@@ -65,7 +65,7 @@ class ArchivedImages:
     classes_by_path: Mapping[str, str] = field(default_factory=dict)
     """Class of each file of a split by its path, see `ClassRule`; other files are left out."""
     class_pattern: str | None = None
-    """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
+    """Regular expression for `<folder>/<file>` whose first group is the class. None: the folder is the class."""
     known_corruptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Corruptions in each published archive, by file name; any other archive is read once beforehand to find them."""
     folders: Mapping[Cell, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The choice of the dataset whose names fit the files of a source, for `new-benchmark`."""
+"""Choose the dataset whose names fit the files of a source, for `new-benchmark`."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,14 +12,14 @@ from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import ImagesError
 
 CUSTOM_SET = "custom"
-"""Name of a new dataset with the names found, used if no known set fits."""
+"""Name of a new dataset with the names found, used if no known dataset fits."""
 FoundCell = tuple[str, int]
 """Name of a shift's folder or file, and a severity; 0 if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellImages:
-    """The images of a cell, which tell a published set from others with the same names; None: it is not known."""
+    """The images of a cell, which distinguish a published dataset from others with the same names; None: unknown."""
 
     num_images: int | None
     num_classes: int | None
@@ -28,7 +28,7 @@ class CellImages:
 
     @classmethod
     def of(cls, dataset: Dataset) -> Self:
-        """Return what is known of the published images of *dataset*; nothing of a set that states no number."""
+        """Return the known facts about the published images of *dataset*; no facts if it states no number."""
         if dataset.images_per_cell is None:
             return cls(num_images=None, num_classes=None, size=None)
         return cls(
@@ -38,11 +38,11 @@ class CellImages:
         )
 
     def fit(self, dataset: Dataset) -> bool:
-        """Return whether nothing that is known of these images is otherwise in *dataset*."""
+        """Return whether no known fact about these images differs in *dataset*."""
         return all(mine == its for mine, its in self._beside(dataset) if None not in (mine, its))
 
     def num_alike(self, dataset: Dataset) -> int:
-        """Return how many of the facts are the same in *dataset*."""
+        """Return how many of the facts are equal in *dataset*."""
         return sum(mine == its for mine, its in self._beside(dataset) if its is not None)
 
     def _beside(self, dataset: Dataset) -> Iterator[tuple[object, object]]:
@@ -75,7 +75,7 @@ class Place:
         return frozenset(_plain(path.name.partition(".tar")[0].removesuffix(".zip")) for path in self.paths)
 
     def has(self, cell: Cell) -> bool:
-        """Return whether a known set has *cell*; the cell's corruption may be the name of a shift's folder."""
+        """Return whether a known dataset has *cell*; the cell's corruption may be the name of a shift's folder."""
         return any(_cells_of(each, [(cell.corruption, cell.severity)]) for each in self.sets)
 
 
@@ -89,7 +89,7 @@ class ChosenDataset:
 
     @property
     def corruptions(self) -> tuple[str, ...]:
-        """Shifts that were found, in the order of the set."""
+        """Shifts that were found, in the order of the dataset."""
         there = {cell.corruption for cell in self.cells}
         return tuple(name for name in self.dataset.names if name in there)
 
@@ -115,7 +115,7 @@ def choose_dataset(found: Iterable[FoundCell], place: Place, images: CellImages)
 
 
 def find_whole_set(name: str, sets: Iterable[Dataset]) -> tuple[Dataset, str] | None:
-    """Return the set without severities that has a folder with this *name*, and the shift; None if there is none."""
+    """Return the dataset without severities that has a folder with this *name*, and the shift; otherwise None."""
     for each in sets:
         for shift in each.names:
             names = {shift, each.folder_of(shift), *([each.name, each.title] if len(each.names) == 1 else [])}
@@ -130,7 +130,7 @@ def is_shift(name: str, sets: Iterable[Dataset]) -> bool:
 
 
 def _is_hinted(dataset: Dataset, place: Place) -> bool:
-    """Return whether a folder or archive is named like the set."""
+    """Return whether a folder or archive is named like the dataset."""
     return bool(place.hints & {_plain(dataset.name), _plain(dataset.title)})
 
 
@@ -142,7 +142,7 @@ def _cells_of(dataset: Dataset, found: Sequence[FoundCell]) -> tuple[Cell, ...]:
 
 
 def _copy_names(like: Dataset, found: Sequence[FoundCell], images: CellImages) -> ChosenDataset:
-    """Return a custom set of the cells *found*, which have the names of *like* and other *images*."""
+    """Return a custom dataset of the cells *found*, which have the names of *like* and other *images*."""
     cells = _cells_of(like, found)
     names = tuple(name for name in like.names if name in {cell.corruption for cell in cells})
     dataset = Dataset(
@@ -161,7 +161,7 @@ def _copy_names(like: Dataset, found: Sequence[FoundCell], images: CellImages) -
 
 
 def _make_custom_set(found: Sequence[FoundCell], place: Place) -> ChosenDataset:
-    """Return a custom set of the cells *found*; the names that known sets have are in the order of the nearest one."""
+    """Return a custom dataset of the cells *found*; known names are in the order of the nearest known dataset."""
     names = {name for name, _ in found if re.fullmatch(SHIFT_PATTERN, name)}
     odd = sorted({name for name, _ in found} - names)
     if not names:
@@ -200,5 +200,5 @@ def missing_cell_remarks(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _plain(name: str) -> str:
-    """Return *name* in the form of set names, so that ImageNet-R and imagenet_r are equal."""
+    """Return *name* in the form of dataset names, so that ImageNet-R and imagenet_r are equal."""
     return name.lower().replace("-", "_")

@@ -12,8 +12,7 @@ from tta_pipeline.util.short_lists import abbreviate_list
 WRAPPERS = frozenset({"images", "val", "train", "test"})
 """Folders that some copies of a dataset have around or inside class folders; classes only if in the class map."""
 _OF_SYSTEMS = frozenset({"__MACOSX", "@eaDir", "#recycle", "@Recycle", "lost+found", "$RECYCLE.BIN"})
-"""Folders that macOS's zips, disk stations and file systems add: with companions and thumbnails, which may be images.
-"""
+"""Folders that macOS's zips, disk stations and file systems add; their companions and thumbnails may be images."""
 
 Folders = tuple[str, ...]
 """Names of the folders around an image, from the outermost."""
@@ -22,7 +21,7 @@ ClassNames = Callable[[], Collection[str]]
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a file or folder with this *name* is none of a dataset's own."""
+    """Return whether a file or folder with this *name* does not belong to a dataset."""
     return name.startswith(".") or name in _OF_SYSTEMS
 
 
@@ -41,7 +40,7 @@ class ClassRule:
     classes_by_file: Mapping[str, str] = field(default_factory=dict)
     """Class of each file by its name; empty: the pattern or the folder gives the class."""
     pattern: str | None = None
-    """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
+    """Regular expression for `<folder>/<file>` whose first group is the class. None: the folder is the class."""
     named: ClassNames
     """Returns the names in the class map, if there is one; a folder such as `train` is a class only if named there."""
     is_flat: bool = False
@@ -79,7 +78,7 @@ class ClassRule:
         return class_by_file(self.classes_by_file, file_name, where=where) if self.is_by_file else folder
 
     def _class_by_path(self, path: str) -> str | None:
-        """Return the class of the file at *path*, whose first folders the split may not name; None: it is not there."""
+        """Return the class of the file at *path*, whose first folders the split may omit; None: the split lacks it."""
         while path:
             if path in self.classes_by_path:
                 return self.classes_by_path[path]

@@ -32,12 +32,12 @@ from tta_pipeline.errors import ImagesError
 from tta_pipeline.util.short_lists import abbreviate_list
 
 MAX_MEMBERS = 60_000
-"""Most members read per archive: more than a cell of ImageNet-C has, so that all its classes are found."""
+"""Most members read per archive: more than in a cell of ImageNet-C, so that all its classes are found."""
 MAX_S = 10.0
 _NUM_PLACES = 256
 _FIRST_SIZES = 64
 _SIZES_APART = 500
-"""Images whose size is read: the first, and then one in so many."""
+"""Images whose size is read: the first, and then every so many."""
 _SIZES_OF_A_FOLDER = 8
 _MOST_SIZES = 512
 _PLACE_BYTES = 2**18  # more than most images have, so that each place includes a header
@@ -50,7 +50,7 @@ class Inspection:
 
     place: Place
     counts: Counter[FoundCell] = field(default_factory=Counter)
-    """Number of images of each cell, of those whose names were read in turn."""
+    """Number of images of each cell whose names were read in turn."""
     is_first_whole: bool = True
     """Whether the names of all images of the first cell were read."""
     classes: set[str] = field(default_factory=set)
@@ -65,7 +65,7 @@ class Inspection:
 
     @property
     def cell_images(self) -> CellImages:
-        """What is known of the images of the first cell."""
+        """Known facts about the images of the first cell."""
         return CellImages(
             num_images=next(iter(self.counts.values())) if self.is_first_whole else None,
             num_classes=len(self.classes) if self.is_first_whole else None,
@@ -101,7 +101,7 @@ class Inspection:
             self.classes.update(below[-1:])
 
     def add_image(self, entry: Entry, stream: Members, suffixes: tuple[str, ...] = (*IMAGE_SUFFIXES, ".npy")) -> None:
-        """Read the size of an image, a file with one of *suffixes*: of the first ones, and of some of the others."""
+        """Read the size of an image, a file with one of *suffixes*: of the first images, and of some of the others."""
         if entry.link or entry.size_bytes > _MAX_IMAGE_BYTES or not entry.name.lower().endswith(suffixes):
             return
         self.num_images += 1
@@ -122,7 +122,7 @@ class Inspection:
         """Return the cell named by the folders *parts*, with the folders below it."""
         for end in range(len(parts), 1, -1):
             shift, severity = parts[end - 2 : end]
-            # A number above files is a class, as in ImageNetV2, unless the set has that severity.
+            # A number above files is a class, as in ImageNetV2, unless the dataset has that severity.
             if not is_severity(severity) or shift.isdecimal():
                 continue
             if parts[end:] or self.place.has(Cell(corruption=shift, severity=int(severity))):
@@ -162,7 +162,7 @@ def find_cells_under(
 ) -> tuple[FolderTree, ChosenDataset, int] | None:
     """Return the cells in the folder of *place*, their dataset, and the depth of their folders.
 
-    Return None if there are no cells. *look_into* returns what is known of the images in the folder of a cell.
+    Return None if there are no cells. *look_into* returns the known facts about the images in a cell's folder.
     """
     assert place.folder is not None
     for depth in (2, 3):
@@ -178,7 +178,7 @@ def find_cells_under(
 
 
 def look_into_class_folders(folder: Path) -> CellImages:
-    """Return what is known of the images in the class folders in *folder*."""
+    """Return the known facts about the images in the class folders in *folder*."""
     size, other_size = read_image_sizes(folder)
     tree = discover_tree(folder, class_dir_depth=0)
     return CellImages(
@@ -221,7 +221,7 @@ def find_first_file(folder: Path) -> Path | None:
 
 
 def read_image_sizes(folder: Path) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """Return height and width, in pixels, of the first image under *folder*, and of one of another size, if any.
+    """Return height and width, in pixels, of the first image under *folder*, and of an image of another size, if any.
 
     Some images of each folder are read, until their sizes differ.
     """
@@ -331,7 +331,7 @@ def _without_severities(
     first = find_first_file(root)
     if first is None or len(first.relative_to(root).parts) != 3 or is_shift(root.name, place.sets):
         return None
-    if any(name.isdecimal() or name in WRAPPERS for name in names):  # classes by number, or the parts of one set
+    if any(name.isdecimal() or name in WRAPPERS for name in names):  # classes by number, or the parts of one dataset
         return None
     found = [(name, 0) for name in names if name not in RESERVED_SHIFTS]
     chosen = choose_dataset(found, place, look_into(first.parents[1]))

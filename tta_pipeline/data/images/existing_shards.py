@@ -35,9 +35,9 @@ class StatedClass(NamedTuple):
     name: str
     """Name of the folder that the sample is in; empty if there is none."""
     label: int | None
-    """Integer in the `.cls` or `.json` member, if it has one."""
+    """Integer in the `.cls` or `.json` member, if any."""
     text: str = ""
-    """Text in the `.cls` or `.json` member, if it has one and no number."""
+    """Text in the `.cls` or `.json` member, if any and without a number."""
     around: str = ""
     """Path of the folder that the folder *name* is in; empty if there is none."""
 
@@ -138,7 +138,7 @@ def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None)
 
     Args:
         stated: The stated class of each sample.
-        where: The source, if these are all of its samples; None: others may have the label 0.
+        where: The source, if these are all of its samples; None: other samples may have the label 0.
 
     Raises:
         ImagesError: class folders have several depths.

@@ -28,7 +28,7 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
 
 def is_image(file_name: str) -> bool:
-    """Return whether a file of this name is an image; macOS's hidden companion files are none."""
+    """Return whether a file of this name is an image; macOS's hidden companion files are not."""
     return file_name.lower().endswith(IMAGE_SUFFIXES) and not file_name.startswith(".")
 
 
@@ -42,7 +42,7 @@ class FolderTree:
     elsewhere: tuple[tuple[Cell, Path], ...] = ()
     """Cells whose folders are not at `<root>/<corruption>/<severity>`, such as clean images."""
     class_pattern: str | None = None
-    """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
+    """Regular expression for `<folder>/<file>` whose first group is the class. None: the folder is the class."""
     classes_by_file: Mapping[str, str] = field(default_factory=dict)
     """Class of each file by its name; empty: the folder or the pattern gives the class."""
     classes_by_path: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class FolderTree:
     def class_names(self) -> tuple[str, ...]:
         """Return the union of the classes of all cells that exist, in label order.
 
-        A folder without an image in any cell is none of them. A list of files gives all of its classes, also those
+        A folder without an image in any cell is no class. A list of files gives all of its classes, even
         without an image here.
         """
         if self._rule.classes_of_list:
@@ -300,8 +300,8 @@ def _class_folders(
 ) -> Iterator[tuple[Folders, Folders]]:
     """Yield the class folders under *folder*, also inside wrappers, and each wrapper that directly holds images.
 
-    With each comes the folder in it that an image was found in. Folders without an image are none; those that are
-    called as one of the *known* classes are not searched for one. *around* are device and inode of the folders around
+    With each comes the folder in it that an image was found in. Folders without an image do not count; folders
+    with the name of a *known* class are not searched for an image. *around* are device and inode of the folders around
     *folder*.
     """
     around |= {_identity(folder)}
@@ -322,7 +322,7 @@ def _class_folders(
 def _find_image(
     folder: str, parts: Folders, suffixes: tuple[str, ...], around: frozenset[tuple[int, int]]
 ) -> Folders | None:
-    """Return the folder of an image at any depth under *folder*; only as much of it is read as this takes."""
+    """Return the folder of an image at any depth under *folder*; only the necessary part of it is read."""
     if (identity := _identity(folder)) in around:
         return None
     inner = []

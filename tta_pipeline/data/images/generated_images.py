@@ -39,7 +39,7 @@ class GeneratedImages(SpilledImages):
 
     An image that is not *image_size* pixels high and wide is resized and its centre cropped, as in
     `make_imagenet_c.py` for 224 pixels. The cell `clean` has the images before corruption: a resized image is stored
-    with the encoding of the corrupted images, any other is the clean source's own file.
+    with the encoding of the corrupted images, any other is the clean source's file.
     """
 
     clean: Source

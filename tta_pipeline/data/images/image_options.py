@@ -1,4 +1,4 @@
-"""Options of the command `shards make` about the source, from which each kind makes its section."""
+"""Options of the command `shards make` about the source, from which each kind creates its section."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

@@ -95,7 +95,7 @@ class ImagesSection(ConfigModel, ABC):
         """Return the folder or files that *cell* comes from; empty if they are unknown."""
 
     def own_place(self, cell: Cell, dataset: Dataset) -> Path | None:
-        """Return the folder or file that exists exactly if *cell* does; None if only reading would tell."""
+        """Return the folder or file that exists exactly if *cell* does; None if only reading would show it."""
         del cell, dataset
         return None
 
@@ -167,7 +167,7 @@ def filter_by_prefix(cells: Cells, prefixes: Sequence[str]) -> Cells:
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What was found in a source."""
+    """Findings about a source."""
 
     source: ImagesSection
     dataset: Dataset
@@ -178,7 +178,7 @@ class Survey:
     image_size: tuple[int, int] | None
     """Height and width of the first image in pixels; None if no image was read."""
     other_size: tuple[int, int] | None = None
-    """Height and width of an image that has another size; None if all that were read have the same."""
+    """Height and width of an image that has another size; None if all images read have the same size."""
     remarks: tuple[str, ...] = ()
     """Remarks for the user, one sentence each."""
 
@@ -192,7 +192,7 @@ class Survey:
         image_size: tuple[int, int] | None,
         other_size: tuple[int, int] | None,
     ) -> Self:
-        """Return the survey of a set whose *split* lists the images."""
+        """Return the survey of a dataset whose *split* lists the images."""
         return cls(
             source=source,
             dataset=dataset,
@@ -205,7 +205,7 @@ class Survey:
 
     @property
     def num_labels(self) -> int:
-        """Number of classes of the class map, which a model has as outputs; few of them may have images here."""
+        """Number of classes of the class map, and of a model's outputs; few of them may have images here."""
         return len(shipped_classes(self.dataset.classes)) if self.dataset.classes else self.num_classes
 
     @property

@@ -1,4 +1,4 @@
-"""A source of which a published split lists the images."""
+"""A source whose images a published split lists."""
 
 from collections import Counter
 from dataclasses import dataclass

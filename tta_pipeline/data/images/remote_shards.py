@@ -38,7 +38,7 @@ class RemoteShard(ConfigModel):
     url: str
     size_bytes: Annotated[int, Field(ge=0)]
     tag: str
-    """The server's ETag or time of the last change; empty if it gives neither."""
+    """The server's ETag or time of the last change; empty if it sends neither."""
 
     @property
     def facts(self) -> FileFacts:
@@ -51,7 +51,7 @@ class RemoteCell(ConfigModel):
 
     shards: tuple[RemoteShard, ...]
     manifest: str | None = None
-    """URL of the manifest of exactly these shards; None: there is none."""
+    """URL of the manifest of exactly these shards; None: no manifest."""
 
     @property
     def version(self) -> str:
@@ -94,12 +94,12 @@ class RemoteShards:
         """Return a digest of names, sizes and tags of the shards of *cell*.
 
         Raises:
-            ImagesError: there are no shards, or the server does not answer.
+            ImagesError: there are no shards, or the server does not respond.
         """
         return self.at(cell).version
 
     def at(self, cell: Cell) -> RemoteCell:
-        """Locate the shards of *cell*, asking the server about each of them."""
+        """Locate the shards of *cell*, with a request to the server for each of them."""
         try:
             return self._locate(cell)
         except StreamError as error:

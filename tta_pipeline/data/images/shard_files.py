@@ -22,14 +22,14 @@ _SUFFIXES = (".tar", *COMPRESSED_SUFFIXES)
 _NOT_PACKED = (
     r"md5\w*|sha\d*(?:sum)?|crc\w*|json\w*|txt|idx|index|csv|tsv|ya?ml|xml|asc|sig|log|li?st|etag|html?|parquet"
 )
-"""Suffixes of files about a tar."""
+"""Suffixes of files that describe a tar."""
 _TAR_LIKE = re.compile(
     rf"\.(?:tar(?![a-z0-9])(?!.*\.(?:{_NOT_PACKED})$).*|t(?:gz|az|bz2?|b2|z2|xz|lz4?|zst?))$", re.IGNORECASE
 )
 """Suffixes of tars in any form: of other compressions, in capitals, or with what a download or a copy adds."""
 _PACKED = re.compile(r"\.(?:gz|bz2|xz|zstd?|lz4|lzma|z|zip|7z|rar)$", re.IGNORECASE)
 _ANY_FORM = re.compile(rf"\.(?!(?:{_NOT_PACKED})$)\w+$", re.IGNORECASE)
-"""Suffix of a file that may be a shard, if it has the name of one."""
+"""Suffix of a file that may be a shard, if it has a shard's name."""
 _NUMBER = re.compile(r"\d*(?:-of-\d+)?\s*$")
 """The number in the name of a shard: `shard-000003`, `train-00003-of-00128`."""
 _MAX_EXPANDED = 100_000
@@ -71,7 +71,7 @@ def require_read(names: Iterable[str], readable: tuple[str, ...] = _SUFFIXES, *,
 
 
 def list_shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
-    """Return the shards in *folder*, and those that are not read, as `find_shard_files` takes and orders them."""
+    """Return the shards in *folder*, read and unread ones, as `find_shard_files` selects and orders them."""
     found = {path.name for path in folder.glob("[!.]*") if not path.is_dir()}
     if files:
         found = select_names(found, files)
@@ -83,7 +83,7 @@ def list_shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...
 def find_shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
     """Return the shards in *folder* in the order of the numbers in their names; if a tar has a .tar.gz copy, the tar.
 
-    Hidden files are none.
+    Hidden files do not count.
 
     Args:
         folder: Folder of shards.

@@ -23,12 +23,12 @@ class StatedTotals:
     folder_md5: str | None = None
     """md5 of the sorted md5s of all files that the folder held before this file was written."""
     added_later: frozenset[str] = frozenset()
-    """Folders in it that are no part of this md5."""
+    """Folders in it that this md5 does not cover."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardLayout:
-    """Shards as one program writes them, if they are more than another layout allows already."""
+    """Shards as one program writes them, as far as other layouts do not allow them already."""
 
     name: str
     images: frozenset[str] = frozenset()
@@ -38,9 +38,9 @@ class ShardLayout:
     objects: frozenset[str] = frozenset()
     """Types of the members that hold a class as a field of a JSON object."""
     label_fields: tuple[str, ...] = ()
-    """Fields of such an object that hold a label if they hold a whole number in any form."""
+    """Fields of such an object that contain a label if their value is a whole number in any form."""
     name_fields: tuple[str, ...] = ()
-    """Fields of such an object that hold the name of a class if they hold text and no field holds a label."""
+    """Fields of such an object that contain a class name if their value is text and no field contains a label."""
     main_names: frozenset[str] = frozenset()
     """First parts of extensions such as `input.jpg` that mark the image, or the class, among several members."""
     totals_file: str = ""
@@ -115,9 +115,9 @@ OBJECT_TYPES = frozenset[str]().union(*(layout.objects for layout in LAYOUTS))
 LABEL_TYPES = CLASS_TYPES | OBJECT_TYPES
 """Types of members that hold a class."""
 LABEL_FIELDS = tuple(dict.fromkeys(name for layout in LAYOUTS for name in layout.label_fields))
-"""Fields of JSON objects that hold a label if they hold a whole number in any form."""
+"""Fields of JSON objects that contain a label if their value is a whole number in any form."""
 NAME_FIELDS = tuple(dict.fromkeys(name for layout in LAYOUTS for name in layout.name_fields))
-"""Fields of JSON objects that hold the name of a class if they hold text and no field holds a label."""
+"""Fields of JSON objects that contain a class name if their value is text and no field contains a label."""
 MAIN_NAMES = frozenset[str]().union(*(layout.main_names for layout in LAYOUTS))
 """First parts of extensions that mark the image, or the class, among several members."""
 REFUSED_TYPES = frozenset({"pyd", "pkl", "pickle", "exe"})

@@ -77,7 +77,7 @@ class Members(Generic[T]):
         """Return the class stated by the `.cls` member or, without one, by the `.json` members.
 
         Raises:
-            ValueError: the members contradict each other, or one of them is damaged or holds anything but one class.
+            ValueError: the members contradict each other, or one of them is damaged or contains anything but one class.
         """
         if self.texts:
             return _label_content(parse_label(decode_label(_choose_main(self.texts, ".cls members")[1])))
@@ -94,7 +94,7 @@ class Members(Generic[T]):
 
 
 class GatheredMembers(Generic[M, T]):
-    """The members of a shard, gathered into samples in whatever order they lie.
+    """The members of a shard, gathered into samples in any order.
 
     Args:
         keep: Returns the caller's representation of an image.

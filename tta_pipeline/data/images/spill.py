@@ -135,7 +135,7 @@ class SpilledImages(ABC):
     def spill_cells(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
         """Write the images of *cells* into files of *spill*, and return their listings.
 
-        What the cells share, such as worker processes, is made once for all of them.
+        Anything that the cells share, such as worker processes, is created once.
 
         Raises:
             ImagesError: the images are missing or damaged, or a label has no class.

@@ -117,7 +117,7 @@ class TarStream:
             pass
 
     def damage_error(self, found: str, expected: str) -> ImagesError:
-        """Return an error that reports what was *found* at the present position."""
+        """Return an error that reports what was *found* at the current position."""
         return ImagesError(
             f"{self._where}: at byte {self._offset} found {found}; expected {expected}: download it again"
         )

@@ -126,7 +126,7 @@ class ZipMembers:
 
 
 class _BoundedFile(io.FileIO):
-    """A file of which no more is read at once than an honest central directory has."""
+    """A file that limits each read to the size of a plausible central directory."""
 
     def read(self, size_bytes: int | None = -1, /) -> bytes:
         """Return *size_bytes* of the file, or the rest of it, cut at the limit."""
@@ -152,7 +152,7 @@ def _md5_of(file: _BoundedFile) -> str:
 
 
 def _plain_name(path: Path, member: zipfile.ZipInfo) -> str:
-    """Return the name of *member* with slashes and in the encoding that its writer used, though it may not say so.
+    """Return the name of *member* with slashes and in the encoding that its writer used, even without the UTF-8 flag.
 
     Windows' own programs wrote backslashes, and others UTF-8 without its flag; any other name without the flag is in
     code page 437.

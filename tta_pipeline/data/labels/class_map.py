@@ -44,7 +44,7 @@ class ClassMap:
             )
 
     def require_same(self, classes: tuple[str, ...], *, where: object, pinned_at: Path) -> None:
-        """Refuse *classes*, named by the file or dataset *where*, that differ from those pinned at *pinned_at*."""
+        """Refuse *classes* of the file or dataset *where* that differ from the classes pinned at *pinned_at*."""
         if classes == self.classes:
             return
         pairs = enumerate(zip_longest(self.classes, classes))
@@ -69,7 +69,7 @@ def label_order(class_names: Iterable[str]) -> tuple[str, ...]:
 def require_plain_order(names: Collection[str], *, where: object) -> None:
     """Refuse class names that are numbers with text around them, such as `class_10`, if they sort otherwise as text.
 
-    Folders are sorted as text by every tool; a list or a label member has no such custom.
+    Every tool sorts folders as text; lists and label members have no fixed order.
     """
     parts = [re.fullmatch(r"(\D*)\d.*", name, re.DOTALL) for name in names]
     is_numbered = all(parts) and len({part[1] for part in parts if part}) == 1

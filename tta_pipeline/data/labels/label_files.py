@@ -112,7 +112,7 @@ def read_ground_truth(
         path: the ground truth, such as the devkit's `ILSVRC2012_validation_ground_truth.txt`.
         ids: the class name of each number, if the classes are numbers: `read_devkit_ids` for the devkit's numbers. If
             None, the classes are names, or labels.
-        classes: the names in the class map. Numbers that are none of them are labels if one is 0, since the devkit's
+        classes: the names in the class map. Other numbers are labels if one is 0, since the devkit's
             numbers begin with 1.
         file_names: pattern from a line number, from 1, to the image's file name, such as `ILSVRC2012_val_%08d.JPEG`.
     """

@@ -1,7 +1,7 @@
 """Text that states a class: a name, or a number in whatever form a program printed it.
 
 Forms of the number 3 are `3`, `3.0`, `+3`, `[3]`, `"3"`, `tensor(3)` and `np.int64(3)`. A number that is taken for a
-name gets its place among the sorted names, `tensor(10)` before `tensor(2)`, and with it the label of another class.
+name is sorted as text, `tensor(10)` before `tensor(2)`, and so gets the label of another class.
 """
 
 import codecs
@@ -45,7 +45,7 @@ def parse_label(text: str) -> int | str:
     """Return the whole number that *text* states in any form; otherwise *text* without blanks around it, a name.
 
     Raises:
-        ValueError: *text* states a fraction, or several numbers, such as a one-hot vector, or is no name either.
+        ValueError: *text* states a fraction, or several numbers, such as a one-hot vector, or is not a name either.
     """
     text = text.strip(_BLANK)
     stated = _stated_numbers(text) if text else None

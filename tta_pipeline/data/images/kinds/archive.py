@@ -122,7 +122,7 @@ class ArchiveSection(ListedBySplit, ClassesOfFiles, ConvertedSection):
 
     @property
     def has_arrays(self) -> bool:
-        """Whether the only archive holds array files, like CIFAR-10-C.tar, judged by its first file."""
+        """Whether the only archive contains array files, like CIFAR-10-C.tar, judged by its first file."""
         first = self.archives[0].expanduser()
         may_have = self.layout == "corruptions" and len(self.archives) == 1 and first.is_file()
         return may_have and first_is_array(first)

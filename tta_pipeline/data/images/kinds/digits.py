@@ -1,6 +1,6 @@
 """The kind `digits`: real handwritten digits (scikit-learn's `load_digits`), corrupted here and stored like ImageNet-C.
 
-Or drawn letters in their place, which no digit classifier knows.
+Or drawn letters instead, which no digit classifier has learned.
 
 The images are generated: results on them are marked as generated and are not comparable with any published table.
 """

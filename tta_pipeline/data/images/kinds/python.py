@@ -70,7 +70,7 @@ class PythonSection(ConvertedSection):
         return {"function": self.function, "source_sha256": sha256, "arguments": self.arguments}
 
     def places(self, cell: Cell, dataset: Dataset) -> tuple[Path, ...]:
-        """Return nothing: only the function knows."""
+        """Return nothing: the function has no known files."""
         del cell, dataset
         return ()
 

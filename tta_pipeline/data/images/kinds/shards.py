@@ -156,7 +156,7 @@ class _Manifest(BaseModel):
 
 
 def _look_into_shards(folder: Path, *, place: Place) -> CellImages:
-    """Return what is known of the images in the shards in *folder*; without a manifest, only their size."""
+    """Return the known facts about the images in the shards in *folder*; without a manifest, only their size."""
     if not list_shard_files(folder):
         return CellImages(num_images=None, num_classes=None, size=None)
     _, seen, _ = _inspect_shards(folder, place)
