@@ -33,7 +33,7 @@ _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
 _ADVICE = {
     errno.ENOSPC: "free space",
     errno.EDQUOT: "free space, or ask the administrator for a larger quota",
-    errno.EFBIG: "raise the limit on file size (ulimit -f)",
+    errno.EFBIG: "free space, or raise the limit on file size (ulimit -f)",
     errno.EROFS: "choose another place, or mount this disk for writing",
     errno.EACCES: "choose a place that you may use, or change its permissions",
     errno.EPERM: "choose a place that you may use, or change its permissions",

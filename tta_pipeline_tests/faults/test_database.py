@@ -104,7 +104,7 @@ def test_a_full_disk_leaves_the_database_as_it_was(locations: Locations):
     assert 1 == status
     *_, line = in_one_line(errors).strip().splitlines()  # after the progress of a slow machine
     assert line.startswith(f"error: {locations.metrics} cannot be written")
-    assert "make room" in line
+    assert "free space" in line
     assert before == locations.metrics.read_bytes()
     assert {".metrics.lock", "metrics.duckdb", "results"} == {path.name for path in locations.root.iterdir()}
     assert 1 == publish_metrics(locations).num_added
