@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from tta_pipeline.benchmarks.benchmark import Benchmark
     from tta_pipeline.benchmarks.load_files import LoadedBenchmarks
     from tta_pipeline.evaluation.work.parts import Part
-    from tta_pipeline.evaluation.work.pieces import Piece
+    from tta_pipeline.evaluation.work.planned_runs import PlannedRun
     from tta_pipeline.evaluation.work.planner import Planner
 
-_PLAN_COLUMNS = ("stage", "pieces", "devices_each", "hours", "hours_at_once")
+_PLAN_COLUMNS = ("stage", "runs", "devices_each", "hours", "hours_at_once")
 
 
 def _parse_part(_: click.Context, __: click.Parameter, value: str) -> "Part | str":
@@ -194,7 +194,7 @@ def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, request: _Request)
     """Do what is unfinished of one benchmark, and return whether nothing was left out."""
     from tta_pipeline.benchmarks.named_paths import find_missing_images
     from tta_pipeline.evaluation.device.devices import find_devices
-    from tta_pipeline.evaluation.work.pieces import REPORT
+    from tta_pipeline.evaluation.work.planned_runs import REPORT
     from tta_pipeline.models.own_transforms import find_other_transforms
     from tta_pipeline.results.database.publication import publish_metrics
 
@@ -216,17 +216,17 @@ def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, request: _Request)
     if not request.part:
         publish_metrics(locations)  # the planner reads measured times from the database
     planner = _make_planner(benchmark, locations, chosen, is_chosen, request)
-    pieces = _pieces_of(request.part, benchmark, planner.plan_pieces(planner.find_unfinished()))
-    makes_shards = any(piece.stage in ("sets", "shards") for piece in pieces)
+    runs = _runs_of(request.part, benchmark, planner.plan_runs(planner.find_unfinished()))
+    makes_shards = any(planned_run.stage in ("sets", "shards") for planned_run in runs)
     if makes_shards and (missing := find_missing_images(benchmark)):
         exit_with_error(f"{benchmark.name}: {missing}; put it there, or correct the benchmark file")
-    if pieces:
-        _print_plan(pieces, request.num_processes)
+    if runs:
+        _print_plan(runs, request.num_processes)
     else:
         say("nothing of it is unfinished")
     if not request.dry_run:
-        _finish(benchmark, locations, chosen, pieces, request)
-        if pieces:
+        _finish(benchmark, locations, chosen, runs, request)
+        if runs:
             say_left_out(left_out)  # once more, since a long log lies between
     return not left_out
 
@@ -271,12 +271,12 @@ def _make_planner(
     )
 
 
-def _pieces_of(part: "Part | str", benchmark: "Benchmark", pieces: "Sequence[Piece]") -> "tuple[Piece, ...]":
-    """Return those of *pieces* that are of *part*; refuse to evaluate where its shards or models are missing.
+def _runs_of(part: "Part | str", benchmark: "Benchmark", runs: "Sequence[PlannedRun]") -> "tuple[PlannedRun, ...]":
+    """Return the *runs* of *part*; refuse to evaluate if shards or models are missing.
 
-    Others evaluate at the same time: what each made for itself would be made several times.
+    Other processes evaluate at the same time, and each would make its own copy of them.
     """
-    preparing = _preparing(pieces)
+    preparing = _preparing(runs)
     if part == "prepare":
         return preparing
     if part and preparing:
@@ -284,27 +284,27 @@ def _pieces_of(part: "Part | str", benchmark: "Benchmark", pieces: "Sequence[Pie
             f"{benchmark.name}: part {part} lacks shards or models, such as {preparing[0].name}; expected all of them: "
             f"tta-pipeline run {benchmark.name} --part prepare"
         )
-    return tuple(piece for piece in pieces if not part or piece.stage != "report")
+    return tuple(planned_run for planned_run in runs if not part or planned_run.stage != "report")
 
 
-def _print_plan(pieces: "Sequence[Piece]", num_devices: int) -> None:
-    """Print the stages of *pieces*, of which *num_devices* compute at a time."""
+def _print_plan(runs: "Sequence[PlannedRun]", num_devices: int) -> None:
+    """Print the stages of *runs*, of which *num_devices* compute at a time."""
     from tta_pipeline.report.tables import Table
 
-    print_table(Table(columns=_PLAN_COLUMNS, rows=tuple(_plan_rows(pieces, num_devices))))
-    if any(piece.expected_s is None for piece in pieces if piece.stage == "evaluations"):
+    print_table(Table(columns=_PLAN_COLUMNS, rows=tuple(_plan_rows(runs, num_devices))))
+    if any(planned_run.expected_s is None for planned_run in runs if planned_run.stage == "evaluations"):
         say("hours are not known before a cell of this benchmark was evaluated")
 
 
 def _plan_rows(
-    pieces: "Sequence[Piece]", num_devices: int
+    runs: "Sequence[PlannedRun]", num_devices: int
 ) -> Iterator[tuple[str, int, int, float | None, float | None]]:
     """Yield `_PLAN_COLUMNS` of each stage: total hours, and hours with *num_devices* at a time; None if not known."""
-    from tta_pipeline.evaluation.work.pieces import ON_A_DEVICE, STAGES
+    from tta_pipeline.evaluation.work.planned_runs import ON_A_DEVICE, STAGES
 
     for stage in STAGES:
-        of_stage = [piece for piece in pieces if piece.stage == stage]
-        known = [piece.expected_s for piece in of_stage if piece.expected_s is not None]
+        of_stage = [planned_run for planned_run in runs if planned_run.stage == stage]
+        known = [planned_run.expected_s for planned_run in of_stage if planned_run.expected_s is not None]
         if of_stage:
             hours = sum(known) / 3600 if len(known) == len(of_stage) else None
             yield stage, len(of_stage), int(stage in ON_A_DEVICE), hours, hours and hours / num_devices
@@ -342,16 +342,16 @@ def _finish(
     benchmark: "Benchmark",
     locations: Locations,
     experiments: tuple[str, ...],
-    pieces: "tuple[Piece, ...]",
+    runs: "tuple[PlannedRun, ...]",
     request: _Request,
 ) -> None:
-    """Do *pieces*, here or in processes, and say where the report is; end with status 1 if something failed."""
-    from tta_pipeline.evaluation.work.pieces import REPORT
+    """Do *runs*, here or in processes, and print where the report is; exit with status 1 if something failed."""
+    from tta_pipeline.evaluation.work.planned_runs import REPORT
 
-    if request.num_processes == 1 or not pieces:
-        num_failed, num_apart = _materialize(benchmark, locations, pieces, request), 0
+    if request.num_processes == 1 or not runs:
+        num_failed, num_apart = _materialize(benchmark, locations, runs, request), 0
     else:
-        num_failed, num_apart = _materialize(benchmark, locations, _preparing(pieces), request), 0
+        num_failed, num_apart = _materialize(benchmark, locations, _preparing(runs), request), 0
         if not num_failed:  # else each process would only say that something is missing
             num_apart = run_parts(benchmark.name, tuple(request.options()), request.num_processes)
             num_failed = _materialize(benchmark, locations, (REPORT,), request)
@@ -366,34 +366,36 @@ def _finish(
         click.echo(f"report: {report}; next: {_say_next(benchmark, experiments)}")
 
 
-def _preparing(pieces: "Sequence[Piece]") -> "tuple[Piece, ...]":
-    """Return those of *pieces* that make what evaluations read: shards and trained models."""
-    return tuple(piece for piece in pieces if piece.stage not in ("evaluations", "report"))
+def _preparing(runs: "Sequence[PlannedRun]") -> "tuple[PlannedRun, ...]":
+    """Return the *runs* that make what evaluations read: shards and trained models."""
+    return tuple(planned_run for planned_run in runs if planned_run.stage not in ("evaluations", "report"))
 
 
-def _materialize(benchmark: "Benchmark", locations: Locations, pieces: "tuple[Piece, ...]", request: _Request) -> int:
-    """Materialize *pieces* one after the other, up to the end of the first stage that makes nothing.
+def _materialize(
+    benchmark: "Benchmark", locations: Locations, runs: "tuple[PlannedRun, ...]", request: _Request
+) -> int:
+    """Materialize *runs* one after the other, up to the end of the first stage that makes nothing.
 
-    A piece has several experiments: if one of them fails, the results of the others are still reported. Only who
-    makes the report publishes, rather than that many processes copy the database in turn.
+    A run may contain several experiments. If one of them fails, the results of the others are still reported. Only the
+    process that makes the report publishes; otherwise many processes would copy the database in turn.
 
     Returns:
-        Number of pieces that failed.
+        Number of runs that failed.
     """
-    if not pieces:
+    if not runs:
         return 0
     from tta_pipeline.definitions import defs
     from tta_pipeline.defs.history import open_history
-    from tta_pipeline.defs.in_process import materialize_piece, run_config, was_interrupted
+    from tta_pipeline.defs.in_process import materialize_run, run_config, was_interrupted
 
     config, num_failed = run_config(request.compute, publishes=request.part in ("", "report")), 0
     with open_history(locations) as instance:
-        for _, stage in groupby(enumerate(pieces, 1), lambda numbered: numbered[1].stage):
+        for _, stage in groupby(enumerate(runs, 1), lambda numbered: numbered[1].stage):
             makes_something = False
-            for number, piece in stage:
-                say(f"{number} of {len(pieces)}: {piece.name}")
-                result = materialize_piece(
-                    defs, benchmark, piece, instance=instance, run_config=config, force=request.force
+            for number, planned_run in stage:
+                say(f"{number} of {len(runs)}: {planned_run.name}")
+                result = materialize_run(
+                    defs, benchmark, planned_run, instance=instance, run_config=config, force=request.force
                 )
                 if is_interrupted() or was_interrupted(result):
                     raise KeyboardInterrupt

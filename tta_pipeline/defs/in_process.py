@@ -1,4 +1,4 @@
-"""Materialize assets in this process, without the daemon; and what a run of some of them is told."""
+"""Materialize assets in this process, without the daemon, and configure such runs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.defs.scope import asset_key
-from tta_pipeline.evaluation.work.pieces import Piece
+from tta_pipeline.evaluation.work.planned_runs import PlannedRun
 from tta_pipeline.util.json_values import JsonObject
 
 
@@ -26,27 +26,27 @@ def materialize_in_process(
     )
 
 
-def materialize_piece(
+def materialize_run(
     definitions: dg.Definitions,
     benchmark: Benchmark,
-    piece: Piece,
+    planned_run: PlannedRun,
     *,
     instance: dg.DagsterInstance,
     run_config: JsonObject,
     force: bool = False,
 ) -> dg.ExecuteInProcessResult:
-    """Materialize *piece* in this process, with its run in the history of *instance*.
+    """Materialize *planned_run* in this process, and record it in the history of *instance*.
 
     With *force*, finished cells are evaluated again.
     """
-    keys = asset_keys(benchmark, piece)
+    keys = asset_keys(benchmark, planned_run)
     forced = {key.to_python_identifier(): {"config": {"force": True}} for key in keys} if force else {}
     return materialize_in_process(
         definitions,
         keys,
         instance=instance,
-        run_config={**run_config, "ops": forced} if piece.stage == "evaluations" else run_config,
-        tags=range_tags(piece.keys),
+        run_config={**run_config, "ops": forced} if planned_run.stage == "evaluations" else run_config,
+        tags=range_tags(planned_run.keys),
     )
 
 
@@ -58,9 +58,9 @@ def was_interrupted(result: dg.ExecuteInProcessResult) -> bool:
     )
 
 
-def asset_keys(benchmark: Benchmark, piece: Piece) -> list[dg.AssetKey]:
-    """Return the keys of the assets of *piece*."""
-    return [asset_key(benchmark, asset) for asset in piece.assets]
+def asset_keys(benchmark: Benchmark, planned_run: PlannedRun) -> list[dg.AssetKey]:
+    """Return the keys of the assets of *planned_run*."""
+    return [asset_key(benchmark, asset) for asset in planned_run.assets]
 
 
 def range_tags(keys: Sequence[str]) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.stream_plans import stream_keys
 from tta_pipeline.defs.scope import Scopes, StreamScope, asset_key
 from tta_pipeline.domain.cells import WHOLE, StreamKey
-from tta_pipeline.evaluation.work.pieces import assets_of_shards
+from tta_pipeline.evaluation.work.planned_runs import assets_of_shards
 
 
 def benchmark_jobs(benchmark: Benchmark, faulty: Sequence[dg.AssetKey]) -> dg.Definitions:

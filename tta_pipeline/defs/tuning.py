@@ -21,7 +21,7 @@ from tta_pipeline.defs.shard_manifest import shard_manifest
 from tta_pipeline.defs.tar_shards import tar_shards
 from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.evaluation.work.pieces import assets_of_shards
+from tta_pipeline.evaluation.work.planned_runs import assets_of_shards
 from tta_pipeline.results.tuning_criteria import CriterionName
 from tta_pipeline.util.files import write_atomically
 from tta_pipeline.util.short_lists import abbreviate_list

@@ -1,1 +1,1 @@
-"""What is left to do of a benchmark, as pieces of work in their order."""
+"""The unfinished work of a benchmark, as planned runs in order."""

@@ -12,7 +12,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.work.costs import Costs
-from tta_pipeline.evaluation.work.pieces import REPORT, Piece, Work, assets_of_shards, evaluation_pieces
+from tta_pipeline.evaluation.work.planned_runs import REPORT, PlannedRun, Work, assets_of_shards, evaluation_runs
 from tta_pipeline.models.trained_models import find_trained
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
@@ -32,19 +32,19 @@ class Planner:
     """Function that finds which keys have an unfinished stream, for an experiment whose model exists."""
     tell: Callable[[str], None] = lambda _: None
     is_chosen: Callable[[str, PartitionKey], bool] = lambda *_: True
-    """Function that says whether an experiment at a partition key is asked for; other work is left out."""
+    """Function that returns whether an experiment at a partition key is requested; other work is left out."""
 
-    def plan_pieces(self, work: Sequence[Work]) -> tuple[Piece, ...]:
-        """Return *work*, of `find_unfinished`, and what it needs as pieces, stage by stage."""
+    def plan_runs(self, work: Sequence[Work]) -> tuple[PlannedRun, ...]:
+        """Return the runs for *work* from `find_unfinished` and for what it needs, stage by stage."""
         if not work:
             return ()
         without_shards = self._cells_without_shards(work)
         for damage in filter(None, map(self._find_damage, without_shards)):
             self.tell(f"{damage}: the shards of this cell are made again")
         return (
-            *self._shard_pieces(without_shards),
-            *self._training_pieces(work),
-            *evaluation_pieces(self.benchmark, work, is_timed=self._costs.is_timed),
+            *self._shard_runs(without_shards),
+            *self._training_runs(work),
+            *evaluation_runs(self.benchmark, work, is_timed=self._costs.is_timed),
             REPORT,
         )
 
@@ -85,14 +85,14 @@ class Planner:
 
     @cached_property
     def _untrained(self) -> frozenset[str]:
-        """Models that are not yet trained as the benchmark file says now."""
+        """Models that are not yet trained with the current settings of the benchmark file."""
         used = {self.benchmark.experiments[name].model for name in self.experiments}
         return frozenset(name for name in self.benchmark.trained_models if name in used and not self._is_trained(name))
 
     def _is_trained(self, model: str) -> bool:
-        """Return whether *model* can be evaluated: trained as the benchmark file says, as far as that can be told.
+        """Return whether *model* can be evaluated: trained with the settings of the benchmark file, if that is known.
 
-        Without the training shards there is nothing to compare it with, and it is evaluated as it is; see
+        Without the training shards, its settings cannot be checked, and the model is evaluated as it is; see
         `load_benchmark_model`.
         """
         settings, image_size = self.benchmark.trained_models[model], self.benchmark.image_size
@@ -107,28 +107,28 @@ class Planner:
             return False
         return find_trained(path, shard_set.manifest, settings, image_size=image_size) is not None
 
-    def _training_pieces(self, work: Sequence[Work]) -> Iterator[Piece]:
+    def _training_runs(self, work: Sequence[Work]) -> Iterator[PlannedRun]:
         used = {self.benchmark.experiments[each.experiment].model for each in work}
         for model in sorted(self._untrained & used):
-            yield Piece(stage="training", assets=(self.benchmark.source_model_asset(model),))
+            yield PlannedRun(stage="training", assets=(self.benchmark.source_model_asset(model),))
 
-    def _shard_pieces(self, missing: Sequence[Cell]) -> Iterator[Piece]:
-        """Yield the pieces that make the shards of the cells *missing*.
+    def _shard_runs(self, missing: Sequence[Cell]) -> Iterator[PlannedRun]:
+        """Yield the runs that make the shards of the cells *missing*.
 
-        If the classes are not pinned yet, the first piece pins them, so it comes before the others; it has the cells
-        that lie in the same files, which are read once. The others are as few as can be: each is a run of Dagster.
+        If the classes are not pinned yet, the first run pins them, so it comes before the others. It contains the cells
+        that are stored in the same files, so each file is read once. The others are as few as possible.
         """
         assets = assets_of_shards(self.benchmark)
         sets = [cell for cell in missing if cell in (CLEAN, TRAIN)]
         for cell in sets:
-            yield Piece(stage="sets", assets=tuple(f"{cell.corruption}/{asset}" for asset in assets))
+            yield PlannedRun(stage="sets", assets=tuple(f"{cell.corruption}/{asset}" for asset in assets))
         left = [cell for cell in missing if cell not in sets]
         if left and not sets and not self.locations.class_map(self.benchmark.name).exists():
             first = next(iter(cell_ranges(self.benchmark, left, are_joined=self._lie_in_the_same_files)))
-            yield Piece(stage="sets", assets=assets, keys=tuple(cell.key for cell in first))
+            yield PlannedRun(stage="sets", assets=assets, keys=tuple(cell.key for cell in first))
             left = [cell for cell in left if cell not in first]
         for together in cell_ranges(self.benchmark, left):
-            yield Piece(stage="shards", assets=assets, keys=tuple(cell.key for cell in together))
+            yield PlannedRun(stage="shards", assets=assets, keys=tuple(cell.key for cell in together))
 
     def _cells_without_shards(self, work: Iterable[Work]) -> tuple[Cell, ...]:
         """Return the cells that *work* reads and whose shards are missing, in the benchmark's order."""
@@ -149,13 +149,13 @@ class Planner:
         return (TRAIN, CLEAN) if self.benchmark.has_clean else (TRAIN,)
 
     def _has_shards(self, cell: Cell) -> bool:
-        """Return whether the shards of *cell* are there, as the benchmark file asks for them, and whole."""
+        """Return whether the shards of *cell* exist, match the benchmark file, and are intact."""
         return self._read_manifest(cell) is not None and self._find_damage(cell) is None
 
     def _find_damage(self, cell: Cell) -> str | None:
-        """Return which shard of *cell* is damaged, if an evaluation has found one; else None.
+        """Return which shard of *cell* is damaged, if an evaluation has found one, or None.
 
-        It removes the note that the shards were hashed. Those that others made stay as they are.
+        Such an evaluation removes the record that the shards were hashed. Third-party shards stay as they are.
         """
         folder, manifest = self.locations.shards(self.benchmark.name, cell), self._read_manifest(cell)
         if manifest is None or self.benchmark.has_shards or (folder / VERIFIED_FILE).exists():
@@ -170,11 +170,11 @@ class Planner:
             return None
 
     def _lie_in_the_same_files(self, last: Sequence[Cell], following: Sequence[Cell]) -> bool:
-        """Return whether one piece has both: a run reads an archive once for all its cells."""
+        """Return whether one run makes both: a run reads an archive once for all its cells."""
         here = self._places(following)
         return bool(here) and here == self._places(last)
 
     def _places(self, cells: Iterable[Cell]) -> set[Path]:
-        """Return the files in which *cells* lie."""
+        """Return the files that contain *cells*."""
         benchmark = self.benchmark
         return {path for cell in cells for path in benchmark.images.places(cell, benchmark.dataset)}

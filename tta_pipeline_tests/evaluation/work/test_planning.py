@@ -1,4 +1,4 @@
-"""What is left of a small real benchmark, as pieces."""
+"""What is left of a small real benchmark, as runs."""
 
 import shutil
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.work.costs import Costs
-from tta_pipeline.evaluation.work.pieces import REPORT, STAGES
+from tta_pipeline.evaluation.work.planned_runs import REPORT, STAGES
 from tta_pipeline.evaluation.work.planner import Planner
 from tta_pipeline.evaluation.work.unfinished import FingerprintComparison
 from tta_pipeline.methods import METHODS
@@ -67,7 +67,7 @@ def planner_of(locations, *, experiments=None, name="small", keys=None, tell=pri
 def planned(locations, **options):
     """Return the plan for one CPU."""
     planner = planner_of(locations, **options)
-    return planner.plan_pieces(planner.find_unfinished())
+    return planner.plan_runs(planner.find_unfinished())
 
 
 def unrecorded_keys(results, keys):
@@ -75,9 +75,9 @@ def unrecorded_keys(results, keys):
     return [key for key in keys if key not in results.finished_keys()]
 
 
-def places(pieces, stage="evaluations"):
-    """Return the places of the pieces of *stage*."""
-    return {place for piece in pieces if piece.stage == stage for place in product(piece.assets, piece.keys or ("",))}
+def places(runs, stage="evaluations"):
+    """Return the places of the runs of *stage*."""
+    return {place for run in runs if run.stage == stage for place in product(run.assets, run.keys or ("",))}
 
 
 def test_of_a_finished_benchmark_nothing_is_left(finished):
@@ -93,7 +93,7 @@ def test_a_cell_without_its_result_is_left(finished):
 
     assert {("evaluation/tent", "contrast|5")} == places(evaluations)
     assert REPORT == report
-    assert all(piece.expected_s > 0 for piece in evaluations)
+    assert all(run.expected_s > 0 for run in evaluations)
 
 
 def test_a_file_that_was_never_finished_is_no_result(finished):
@@ -118,10 +118,10 @@ def test_a_cell_without_a_manifest_is_made_and_evaluated(finished):
     """Its shards come first, and no other cell is touched."""
     (finished.shards("small", SMALL_CELLS[1]) / "manifest.json").unlink()
 
-    pieces = planned(finished)
+    runs = planned(finished)
 
-    assert {(asset, "gaussian_noise|5") for asset in MADE} == places(pieces, "shards")
-    assert {(f"evaluation/{name}", "gaussian_noise|5") for name in ("source", "norm", "tent")} == places(pieces)
+    assert {(asset, "gaussian_noise|5") for asset in MADE} == places(runs, "shards")
+    assert {(f"evaluation/{name}", "gaussian_noise|5") for name in ("source", "norm", "tent")} == places(runs)
 
 
 def test_shards_that_an_evaluation_found_damaged_are_made_again(finished):
@@ -133,23 +133,23 @@ def test_shards_that_an_evaluation_found_damaged_are_made_again(finished):
         shard_set.require_intact()
     told = []
 
-    pieces = planned(finished, tell=told.append)
+    runs = planned(finished, tell=told.append)
 
-    assert {(asset, "gaussian_noise|5") for asset in MADE} == places(pieces, "shards")
-    assert {("evaluation/tent", "gaussian_noise|5")} == places(pieces)
+    assert {(asset, "gaussian_noise|5") for asset in MADE} == places(runs, "shards")
+    assert {("evaluation/tent", "gaussian_noise|5")} == places(runs)
     assert [str(path)] == [line.split()[0] for line in told if path.name in line]
     assert read_finished_record(shard_set.folder) is None
 
 
 def test_shards_of_a_range_are_all_missing(finished):
-    """Between the first and the last cell of a piece none is made already: its images may be gone."""
+    """A run never includes a cell that is already made: its images may be gone."""
     change(finished, severities=[3, 4, 5])
     for severity in (3, 5):
         shutil.rmtree(finished.shards("small", Cell(corruption="contrast", severity=severity)))
     shutil.copytree(
         finished.shards("small", SMALL_CELLS[0]), finished.shards("small", Cell(corruption="contrast", severity=4))
     )
-    found = {piece.keys for piece in planned(finished) if piece.stage == "shards"}
+    found = {run.keys for run in planned(finished) if run.stage == "shards"}
 
     assert {("gaussian_noise|4",), ("contrast|3", "contrast|4", "contrast|5")} == found
 
@@ -159,26 +159,26 @@ def test_everything_of_a_new_benchmark_is_planned_in_order(tmp_path):
     locations = Locations(root=tmp_path)
     change(locations)
 
-    pieces = planned(locations)
+    runs = planned(locations)
 
-    stages = [piece.stage for piece in pieces]
+    stages = [run.stage for run in runs]
     assert sorted(stages, key=STAGES.index) == stages
     assert list(STAGES) == list(dict.fromkeys(stages))
-    assert {(f"{cell.corruption}/{asset}", "") for cell in (CLEAN, TRAIN) for asset in MADE} == places(pieces, "sets")
-    assert {(asset, cell.key) for asset in MADE for cell in SMALL_CELLS} == places(pieces, "shards")
-    assert {("source_model", "")} == places(pieces, "training")
-    assert all(piece.expected_s is None for piece in pieces)
+    assert {(f"{cell.corruption}/{asset}", "") for cell in (CLEAN, TRAIN) for asset in MADE} == places(runs, "sets")
+    assert {(asset, cell.key) for asset in MADE for cell in SMALL_CELLS} == places(runs, "shards")
+    assert {("source_model", "")} == places(runs, "training")
+    assert all(run.expected_s is None for run in runs)
 
 
 def test_a_model_that_is_not_trained_is(finished):
     """And all its experiments are left, since its weights will be others."""
     change(finished, models={"cnn": {"kind": "trained", "epochs": 5, "width": 8}})
 
-    pieces = planned(finished)
+    runs = planned(finished)
 
-    assert {("source_model", "")} == places(pieces, "training")
-    assert 15 == len(places(pieces))
-    assert not places(pieces, "shards") | places(pieces, "sets")
+    assert {("source_model", "")} == places(runs, "training")
+    assert 15 == len(places(runs))
+    assert not places(runs, "shards") | places(runs, "sets")
 
 
 def test_a_model_whose_training_images_are_gone_is_evaluated_as_it_is(finished):
@@ -188,7 +188,7 @@ def test_a_model_whose_training_images_are_gone_is_evaluated_as_it_is(finished):
     assert () == planned(finished)
 
 
-def test_streams_are_pieces_of_their_own(finished):
+def test_streams_get_separate_runs(finished):
     """One for each severity, and one for a stream over all."""
     experiments = yaml.safe_load(SMALL)["experiments"]
     streams = {
@@ -197,10 +197,10 @@ def test_streams_are_pieces_of_their_own(finished):
     }
     change(finished, experiments=experiments | streams)
 
-    pieces = [piece for piece in planned(finished) if piece.stage == "evaluations"]
+    runs = [run for run in planned(finished) if run.stage == "evaluations"]
 
-    continual = {piece.keys for piece in pieces if piece.assets == ("evaluation/tent_continual",)}
-    gradual = [piece.keys for piece in pieces if piece.assets == ("evaluation/tent_gradual",)]
+    continual = {run.keys for run in runs if run.assets == ("evaluation/tent_continual",)}
+    gradual = [run.keys for run in runs if run.assets == ("evaluation/tent_gradual",)]
     assert {("3",), ("5",)} == continual
     assert [()] == gradual
 
@@ -210,9 +210,9 @@ def test_only_the_experiments_that_were_asked_for_are_planned(tmp_path):
     locations = Locations(root=tmp_path)
     change(locations)
 
-    pieces = planned(locations, experiments=("norm",))
+    runs = planned(locations, experiments=("norm",))
 
-    assert {("evaluation/norm", cell.key) for cell in SMALL_CELLS} | {("clean/evaluation/norm", "")} == places(pieces)
+    assert {("evaluation/norm", cell.key) for cell in SMALL_CELLS} | {("clean/evaluation/norm", "")} == places(runs)
 
 
 ARCHIVED = """
@@ -245,31 +245,31 @@ def archived(tmp_path: Path) -> Locations:
 
 
 def test_an_archive_is_read_once_for_all_its_cells(archived):
-    """Two archives of seven corruptions are two pieces; the one that pins the classes comes first."""
-    pieces = planned(archived, name="packed/imagenet_c", keys=unrecorded_keys)
+    """Two archives of seven corruptions are two runs; the one that pins the classes comes first."""
+    runs = planned(archived, name="packed/imagenet_c", keys=unrecorded_keys)
 
     assert [
         ("sets", ("gaussian_noise|3", "impulse_noise|5"), 6),
         ("shards", ("defocus_blur|3", "zoom_blur|5"), 8),
-    ] == [(piece.stage, (piece.keys[0], piece.keys[-1]), len(piece.keys)) for piece in pieces if piece.keys
-          and piece.stage != "evaluations"]  # fmt: skip
+    ] == [(run.stage, (run.keys[0], run.keys[-1]), len(run.keys)) for run in runs if run.keys
+          and run.stage != "evaluations"]  # fmt: skip
 
 
 def test_each_set_of_a_file_has_a_plan_of_its_own(archived):
     """A set without severities is one cell, whose shards are made before it is evaluated."""
-    pieces = planned(archived, name="packed/imagenet_r", keys=unrecorded_keys, experiments=("source",))
+    runs = planned(archived, name="packed/imagenet_r", keys=unrecorded_keys, experiments=("source",))
 
-    assert ["sets", "evaluations", "report"] == [piece.stage for piece in pieces]
-    assert 1 == len(pieces[0].keys)
-    assert pieces[0].keys == pieces[1].keys
+    assert ["sets", "evaluations", "report"] == [run.stage for run in runs]
+    assert 1 == len(runs[0].keys)
+    assert runs[0].keys == runs[1].keys
 
 
 def test_a_subset_needs_the_shards_of_its_severities_only(archived):
-    """Which are not next to each other in the archive's range, and still one piece."""
-    pieces = planned(archived, name="packed/imagenet_c", keys=unrecorded_keys, experiments=("few",))
+    """Which are not next to each other in the archive's range, and still one run."""
+    runs = planned(archived, name="packed/imagenet_c", keys=unrecorded_keys, experiments=("few",))
 
-    assert {"5"} == {key.rpartition("|")[2] for piece in pieces for key in piece.keys}
-    assert 7 == len({key for piece in pieces if piece.stage in ("sets", "shards") for key in piece.keys})
+    assert {"5"} == {key.rpartition("|")[2] for run in runs for key in run.keys}
+    assert 7 == len({key for run in runs if run.stage in ("sets", "shards") for key in run.keys})
 
 
 def test_a_method_of_ones_own_is_planned_with_the_passes_of_its_entry(finished):

@@ -1,4 +1,4 @@
-"""Pieces of a benchmark: each is the work of one run."""
+"""The runs that Dagster makes for a benchmark's unfinished work."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,37 +11,37 @@ from tta_pipeline.domain.cells import Cell
 
 Stage = Literal["sets", "shards", "training", "evaluations", "report"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-"""The stages in order; each begins when the stage before has ended."""
+"""The stages in order; each begins when the previous stage has ended."""
 ON_A_DEVICE: frozenset[Stage] = frozenset({"training", "evaluations"})
-"""Stages whose pieces occupy one device each."""
+"""Stages whose runs occupy one device each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class PlannedRun:
     """Assets of a benchmark and the partitions at which one run materializes them."""
 
     stage: Stage
     assets: tuple[str, ...]
     """Asset keys below the benchmark's, such as `evaluation/tent` or `clean/shard_manifest`."""
     keys: tuple[str, ...] = ()
-    """Partition keys: one range from the first to the last; empty: the assets have no partitions."""
+    """Partition keys: one range from the first to the last; empty if the assets have no partitions."""
     expected_s: float | None = None
-    """Expected time in seconds; None: not known."""
+    """Expected time in seconds; None if not known."""
 
     @property
     def name(self) -> str:
-        """Description of the piece for people: its keys and its assets."""
+        """Readable description of the run: its keys and its assets."""
         where = "" if not self.keys else self.keys[0] if len(self.keys) == 1 else f"{self.keys[0]}...{self.keys[-1]}"
         what = ", ".join(asset.rpartition("evaluation/")[2] for asset in self.assets)
         return f"{where}: {what}" if where else what
 
 
-REPORT = Piece(stage="report", assets=("robustness_report",))
-"""The piece at the end."""
+REPORT = PlannedRun(stage="report", assets=("robustness_report",))
+"""The last run."""
 
 
 def assets_of_shards(benchmark: Benchmark) -> tuple[str, ...]:
-    """Return the assets that make the shards of a cell, in their order; images that are there are not made."""
+    """Return the assets that make the shards of a cell, in their order; images are made only if they are drawn."""
     return (*(["images"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
 
 
@@ -54,19 +54,20 @@ class Work:
     asset: str
     """Key of the experiment's asset below the benchmark's."""
     corruption: str
-    """Corruption of the cell; empty: the key stands for a stream over several cells."""
+    """Corruption of the cell; empty if the key is a stream over several cells."""
     is_partition: bool
     """Whether *key* is a partition of the asset; clean images and whole streams have none."""
     cells: tuple[Cell, ...]
     """Cells that the streams read."""
     expected_s: float
-    """Expected time in seconds, or a weight where nothing was ever timed."""
+    """Expected time in seconds, or a weight if nothing has been timed."""
 
 
-def evaluation_pieces(benchmark: Benchmark, work: Iterable[Work], *, is_timed: bool) -> Iterator[Piece]:
-    """Yield *work* as pieces: a run of Dagster costs about a second, so a piece has as many cells as a range can hold.
+def evaluation_runs(benchmark: Benchmark, work: Iterable[Work], *, is_timed: bool) -> Iterator[PlannedRun]:
+    """Yield the runs that do *work*.
 
-    Cells at which the same experiments are unfinished are together. A stream over several cells is a piece of its own.
+    A run of Dagster costs about a second, so each run contains as many cells as a range can hold. Cells with the same
+    unfinished experiments share a run. A stream over several cells gets a separate run.
 
     Args:
         benchmark: The benchmark.
@@ -85,13 +86,13 @@ def evaluation_pieces(benchmark: Benchmark, work: Iterable[Work], *, is_timed: b
         alike[tuple(each.asset for each in there)].append(cell)
     for cells in alike.values():
         for together in cell_ranges(benchmark, cells):
-            yield _make_piece([each for cell in together for each in at_cells[cell]], is_timed=is_timed)
-    for beside in others.values():
-        yield _make_piece(beside, is_timed=is_timed)
+            yield _planned_run([each for cell in together for each in at_cells[cell]], is_timed=is_timed)
+    for of_stream in others.values():
+        yield _planned_run(of_stream, is_timed=is_timed)
 
 
-def _make_piece(work: Sequence[Work], *, is_timed: bool) -> Piece:
-    return Piece(
+def _planned_run(work: Sequence[Work], *, is_timed: bool) -> PlannedRun:
+    return PlannedRun(
         stage="evaluations",
         assets=tuple(dict.fromkeys(each.asset for each in work)),
         keys=tuple(dict.fromkeys(each.key for each in work if each.is_partition)),

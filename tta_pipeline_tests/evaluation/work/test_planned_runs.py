@@ -1,4 +1,4 @@
-"""The cut of unfinished work into pieces."""
+"""The cut of unfinished work into runs."""
 
 from collections import Counter
 from itertools import product
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.domain.cells import CLEAN, WHOLE, StreamKey
 from tta_pipeline.domain.locations import EMBEDDED_BENCHMARKS
-from tta_pipeline.evaluation.work.pieces import Piece, Work, evaluation_pieces
+from tta_pipeline.evaluation.work.planned_runs import PlannedRun, Work, evaluation_runs
 
 BENCHMARK = load_benchmark(EMBEDDED_BENCHMARKS / "digits_c.yaml")
 SEVERITIES = (1, 3, 5)
@@ -42,41 +42,39 @@ WORK = st.lists(
 ).map(lambda found: [work_at(*key, expected_s) for key, expected_s in found])
 
 
-def range_of(piece):
-    """Return the places that Dagster's run of *piece* covers: all from the first key to the last."""
-    if not piece.keys:
-        return {(asset, "") for asset in piece.assets}
-    keys = cell_range(piece.keys[0], piece.keys[-1]) if "|" in piece.keys[0] else piece.keys
-    return set(product(piece.assets, keys))
+def range_of(run):
+    """Return the places that *run* covers in Dagster: all from the first key to the last."""
+    if not run.keys:
+        return {(asset, "") for asset in run.assets}
+    keys = cell_range(run.keys[0], run.keys[-1]) if "|" in run.keys[0] else run.keys
+    return set(product(run.assets, keys))
 
 
 @given(work=WORK)
-def test_all_work_is_in_exactly_one_piece(work):
+def test_all_work_is_in_exactly_one_run(work):
     """And nothing that was not asked for is within a range."""
-    pieces = evaluation_pieces(BENCHMARK, work, is_timed=True)
-    counts = Counter(place for piece in pieces for place in range_of(piece))
+    runs = evaluation_runs(BENCHMARK, work, is_timed=True)
+    counts = Counter(place for run in runs for place in range_of(run))
 
     assert {(each.asset, each.key if each.is_partition else "") for each in work} == counts.keys()
     assert set(counts.values()) == {1}
 
 
 @given(work=WORK)
-def test_a_stream_over_several_cells_is_a_piece_of_its_own(work):
-    """The expected times of all pieces are those of all work."""
-    pieces = list(evaluation_pieces(BENCHMARK, work, is_timed=True))
+def test_a_stream_over_several_cells_gets_a_separate_run(work):
+    """The expected times of all runs are those of all work."""
+    runs = list(evaluation_runs(BENCHMARK, work, is_timed=True))
     streams = [each for each in work if not each.corruption]
 
-    assert len(streams) == sum(piece.assets[0].endswith(OF_STREAMS) for piece in pieces)
-    assert sum(each.expected_s for each in work) == pytest.approx(sum(piece.expected_s for piece in pieces))
+    assert len(streams) == sum(run.assets[0].endswith(OF_STREAMS) for run in runs)
+    assert sum(each.expected_s for each in work) == pytest.approx(sum(run.expected_s for run in runs))
 
 
-def test_cells_with_the_same_experiments_are_one_piece():
-    """Each piece is a run of Dagster, which costs a second."""
-    (piece,) = evaluation_pieces(
-        BENCHMARK, [work_at(*key) for key in product(BY_CELL, BENCHMARK.cells)], is_timed=False
-    )
+def test_cells_with_the_same_experiments_are_one_run():
+    """A run of Dagster costs a second."""
+    (run,) = evaluation_runs(BENCHMARK, [work_at(*key) for key in product(BY_CELL, BENCHMARK.cells)], is_timed=False)
 
-    assert (len(BY_CELL), len(BENCHMARK.cells), None) == (len(piece.assets), len(piece.keys), piece.expected_s)
+    assert (len(BY_CELL), len(BENCHMARK.cells), None) == (len(run.assets), len(run.keys), run.expected_s)
 
 
 def cell_range(first, last):
@@ -88,9 +86,11 @@ def cell_range(first, last):
     return [f"{name}|{severity}" for name in names for severity in range(severities[0], severities[1] + 1)]
 
 
-def test_a_piece_has_a_name_for_people():
+def test_a_run_has_a_name_for_people():
     """Where it is, and of which experiments."""
-    piece = Piece(stage="evaluations", assets=("evaluation/tent", "evaluation/norm"), keys=("fog|1", "fog|3", "fog|5"))
+    run = PlannedRun(
+        stage="evaluations", assets=("evaluation/tent", "evaluation/norm"), keys=("fog|1", "fog|3", "fog|5")
+    )
 
-    assert "fog|1...fog|5: tent, norm" == piece.name
-    assert "clean/shard_manifest" == Piece(stage="sets", assets=("clean/shard_manifest",)).name
+    assert "fog|1...fog|5: tent, norm" == run.name
+    assert "clean/shard_manifest" == PlannedRun(stage="sets", assets=("clean/shard_manifest",)).name
