@@ -1,8 +1,8 @@
 """Read shards from copies on local disk, which may still be growing.
 
 A copy is a file of a `LocalCache`. Another process makes it (`loading.copying`): a forked worker could not use the
-network library of its parent, and decoding does not wait for it. Whoever reads a copy waits only until it has the
-bytes; it is not trusted, since each sample is compared when it is read.
+network library of its parent, and decoding does not wait for it. A reader waits only until the copy contains the bytes
+that it needs. Copies are not trusted: each sample is checked when it is read.
 """
 
 import os
@@ -32,15 +32,15 @@ from tta_pipeline.util.files import node_local_folder
 from tta_pipeline.util.processes import ask_worker, start_worker
 
 _LOOK_S = 0.005
-"""Pause before a reader looks again whether its bytes have arrived."""
+"""Pause before a reader checks again whether its bytes have arrived."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardCache:
-    """Where copies of shards are kept on local disk, and how many; a full disk keeps fewer."""
+    """Folder and size limit of the copies of shards on local disk; a full disk keeps fewer."""
 
     root: Path | None = None
-    """Folder on local disk, where shards in folders are copied to as well; None: shards at URLs, in $TMPDIR."""
+    """Folder on local disk for copies, also of shards in folders; None: only shards at URLs are copied, to $TMPDIR."""
     limit_bytes: int = 16 * 2**30
     """Largest size of all copies."""
 
@@ -76,7 +76,7 @@ def copy_shard_set(shard_set: ShardSet, folder: Path) -> None:
     """Copy a whole shard set into the empty *folder*; every byte is hashed on the way.
 
     Raises:
-        StreamError: a shard cannot be read, or is another one.
+        StreamError: a shard cannot be read or differs from the manifest.
         OSError: *folder* cannot be written.
     """
     for shard, origin in zip(shard_set.manifest.shards, shard_origins(shard_set), strict=True):
@@ -91,7 +91,7 @@ def copy_shard_set(shard_set: ShardSet, folder: Path) -> None:
 class CopiedShards:
     """Reads byte ranges of shards from their copies; the shard that the stream needs next is copied ahead.
 
-    A shard in a folder that cannot be copied, since there is no room as an example, is read where it is.
+    A shard in a folder that cannot be copied, for example on a full disk, is read in place.
     """
 
     def __init__(self, shard_set: ShardSet, cache: ShardCache) -> None:
@@ -105,7 +105,7 @@ class CopiedShards:
         self._following: dict[int, int] = {}
 
     def open(self, stack: ExitStack) -> None:
-        """End the copying, and let copies go, when *stack* closes; a later reader goes on with them."""
+        """End the copying and release the copies when *stack* closes; a later reader continues them."""
         stack.callback(self._close)
 
     def _close(self) -> None:
@@ -126,11 +126,11 @@ class CopiedShards:
         self._copies.request(plan[0])
 
     def read(self, shard: int, start: int, end: int, *, num_samples: int) -> bytes:
-        """Return the bytes from *start* to *end*, which *num_samples* samples have, once they have arrived.
+        """Return the bytes from *start* to *end*, of *num_samples* samples, once they have arrived.
 
         Raises:
             StreamError: the shard cannot be copied, or the server now has another file.
-            OSError: the shard cannot be read where it is.
+            OSError: the shard cannot be read in place.
         """
         data = self._await(shard, start, end)
         following = self._following.pop(shard, None)
@@ -173,13 +173,13 @@ class CopiedShards:
             time.sleep(_LOOK_S)
 
     def _read_copy(self, shard: int, start: int, end: int, *, is_whole: bool) -> bytes | None:
-        """Return the bytes from *start* to *end* of a copy, or of a whole one; None if they have not arrived."""
+        """Return the bytes from *start* to *end* of a finished or unfinished copy; None if they have not arrived."""
         origin = self._origins[shard]
         if not self._lease(shard):
             growing = self._files.unfinished(origin.copy_name, origin.facts.size_bytes)
             return None if is_whole else _read_range(growing, start, end)
         data = _read_range(self._files.folder / origin.copy_name, start, end)
-        if data is None:  # somebody has cut it
+        if data is None:  # the file was truncated
             self._files.discard(origin.copy_name)
         return data
 
@@ -209,7 +209,7 @@ class _Copies:
         if self._files.has(self._origins[shard].copy_name):
             return
         with self._lock:
-            if self._owner != os.getpid():  # a forked worker has its own
+            if self._owner != os.getpid():  # a forked worker starts its own process
                 self._begin()
             if shard not in self._under_way:
                 self._under_way.add(shard)
@@ -220,7 +220,7 @@ class _Copies:
         return self._problems.pop(shard, "") if self._owner == os.getpid() else ""
 
     def end(self) -> None:
-        """Kill the process; what it has copied stays for the next one."""
+        """Kill the process; the next one continues from what was copied."""
         if self._owner == os.getpid():
             self._owner = 0
             self._process.kill()

@@ -1,4 +1,4 @@
-"""Copies of shards on local disk, made by a process of its own, which may be killed at any time."""
+"""Copy shards to local disk in a separate process, which may be killed at any time."""
 
 import os
 import select
@@ -20,7 +20,7 @@ _NUM_TRIES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class ShardOrigin:
-    """Where a shard is, and which one it is."""
+    """Location and identity of a shard."""
 
     location: str
     """Path or URL."""
@@ -29,14 +29,14 @@ class ShardOrigin:
 
     @property
     def copy_name(self) -> str:
-        """Name of a copy in a cache: processes and benchmarks share it, and a changed shard has another."""
+        """Name of the copy in a cache: processes and benchmarks share it, and a changed shard has a different name."""
         return f"{self.sha256}{RESUMED}"
 
     def copy(self, out: FileIO) -> None:
-        """Append to *out* what it lacks of the shard.
+        """Append the missing bytes of the shard to *out*.
 
         Raises:
-            StreamError: the shard cannot be read, or is another one.
+            StreamError: the shard cannot be read or differs from the manifest.
             OSError: *out* cannot be written.
         """
         for _ in range(_NUM_TRIES):
@@ -51,12 +51,12 @@ class ShardOrigin:
 
 
 def copy_into_cache(origin: ShardOrigin, files: LocalCache) -> None:
-    """Copy a shard into the cache, unless it is there; a copy that another process began is gone on with.
+    """Copy a shard into the cache, unless it is there; continue a copy that another process began.
 
     This process ends with its parent.
 
     Raises:
-        StreamError: the shard cannot be read, or is another one; or the cache has no room for it, or cannot be written.
+        StreamError: the shard cannot be read or differs from the manifest, or the cache is full or not writable.
     """
     _end_with_parent()
     size_bytes = origin.facts.size_bytes
@@ -68,20 +68,19 @@ def copy_into_cache(origin: ShardOrigin, files: LocalCache) -> None:
             draft.publish()
         elif not files.has(origin.copy_name):
             raise StreamError(
-                f"{origin.location}: found no room for {size_bytes} bytes in {files.folder} beside the shards in use; "
-                f"expected at most {files.limit_bytes} bytes of them, and less on a full disk: raise "
-                "local_scratch_limit_gib, "
-                "make room, or stream in stored order"
+                f"{origin.location}: no space for {size_bytes} bytes in {files.folder}, which also has the shards in use; "
+                f"expected at most {files.limit_bytes} bytes of shards, and less on a full disk: raise "
+                "local_scratch_limit_gib, free disk space, or stream in stored order"
             )
 
 
 @cache
 def _end_with_parent() -> None:
-    """Let this process end, even within a copy, as soon as the other end of its input is closed."""
+    """End this process, even during a copy, as soon as the other end of its input is closed."""
 
     def wait() -> None:
         closed = select.poll()
-        closed.register(sys.stdin, 0)  # asks for nothing but the end, so the input stays for its reader
+        closed.register(sys.stdin, 0)  # wait only for the end, so that the input stays for its reader
         closed.poll()
         os._exit(1)
 

@@ -26,7 +26,7 @@ from tta_pipeline.shards.shard_set import ShardSet
 class Shards(Dataset[tuple[Any, int]]):
     """The samples of one shard set, or one rank's share of them, in stored order.
 
-    Each sample is compared with the manifest when it is read.
+    Each sample is checked against the manifest when it is read.
 
     `shards[17]` is an image and its label, as in torchvision's `ImageFolder`; it also works in workers of a
     `DataLoader`. To read all samples, `stream` or `batches` is several times as fast.
@@ -41,7 +41,7 @@ class Shards(Dataset[tuple[Any, int]]):
         num_ranks: int = 1,
     ) -> None:
         self.shard_set = _select_share(shard_set, rank, num_ranks)
-        """The shard set; its index has the samples of this rank alone."""
+        """The shard set; its index contains only the samples of this rank."""
         self.share = "" if num_ranks == 1 else f"rank {rank} of {num_ranks}"
         """Name of the share; empty: all samples."""
         self.transform = transform
@@ -177,31 +177,31 @@ def open_shards(
     rank: int = 0,
     num_ranks: int = 1,
 ) -> Shards:
-    """Open a shard set, without reading any image yet; of shards at a URL without a manifest, every byte is read once.
+    """Open a shard set without reading its images; shards at a URL without a manifest are read in full once.
 
-    With *num_ranks* processes, the sample at position i of the stored order is that of rank i % num_ranks: over all
-    ranks each sample comes once, whatever a rank does with its own, and their numbers differ by one at most. Each rank
-    has the same mixture of classes in any stored order, since it does not get a stretch of it.
+    With *num_ranks* processes, rank i % num_ranks gets the sample at position i of the stored order. Each sample comes
+    once, and the ranks' sample counts differ by at most one. Each rank gets the same mixture of classes in any stored
+    order, since it does not get a contiguous range.
 
     Args:
         location: Folder of `manifest.json`, such as `shards/fog/5`, or a URL: `https://host/shards/fog/5`, `s3://...`.
-        transform: Function applied to each Pillow image that `shards[17]` gives.
+        transform: Function applied to each Pillow image that `shards[17]` returns.
         rank: Number of this process, such as `RANK` of torchrun: 0 to num_ranks - 1.
         num_ranks: Number of processes that share the samples, such as `WORLD_SIZE`; at most the number of samples.
 
     Raises:
         ManifestError: there is no shard set, or manifest and index disagree.
         ImagesError, ClassMapError: see `open_location`.
-        StreamError: there is no such rank, or no sample for it; see also `open_location`.
+        StreamError: there is no such rank, or no sample for the rank; see also `open_location`.
     """
     return Shards(open_location(location), transform=transform, rank=rank, num_ranks=num_ranks)
 
 
 def _select_share(shard_set: ShardSet, rank: int, num_ranks: int) -> ShardSet:
-    """Return *shard_set* with the samples of *rank* alone.
+    """Return *shard_set* with only the samples of *rank*.
 
     Raises:
-        StreamError: there is no such rank, or no sample for it.
+        StreamError: there is no such rank, or no sample for the rank.
     """
     if not 0 <= rank < num_ranks:
         raise StreamError(f"rank is {rank} of {num_ranks}; expected a rank from 0 to num_ranks - 1: correct it")

@@ -18,7 +18,7 @@ _JFIF, _TABLES, _JPEG_END = b"\xff\xd8\xff\xe0", b"\xff\xdb", b"\xff\xd9"
 
 
 class WrongSizeError(ValueError):
-    """An image has another size than the benchmark's images."""
+    """The size of an image differs from the benchmark's images."""
 
 
 def decode_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
@@ -28,7 +28,7 @@ def decode_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
 
     Raises:
         WrongSizeError: *data* is not an image of *out*'s size.
-        ValueError: *data* is no image, or is damaged.
+        ValueError: *data* is not an image, or is damaged.
     """
     # Nearly all files have a JFIF header, then tables, and an end mark. JFIF is grey or YCbCr by definition. So this
     # check replaces parsing the header, which takes microseconds while the other threads wait for this one.
@@ -53,7 +53,7 @@ def _decode_any_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
 
 
 def _fitting_remedy(height: int, width: int, *, expected: int) -> str:
-    """Return what the user can do with an image of *height* x *width* pixels where its sides are to be *expected*."""
+    """Return what the user can do with an image of *height* x *width* pixels if its sides must be *expected*."""
     fitting = f"set `resize: {expected * 8 // 7}` and `center_crop: {expected}` under shards"
     return f"set `image_size: {height}`, or {fitting}" if height == width else fitting
 

@@ -1,7 +1,7 @@
-"""Threads that start pieces of work in the order in which they are given, at the least cost per piece.
+"""Threads that start small tasks in the order in which they are given, at the least cost per task.
 
 `concurrent.futures` is too slow: if three threads share two cores, its locks and wake-ups take about 100 microseconds
-per piece, a tenth of the time to decode 64 small images.
+per task, a tenth of the time to decode 64 small images.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _pool_of_thread = local()
 
 
 def work_is_in_vain() -> bool:
-    """Return whether this is the thread of a pool that has ended, which then waits for it: do not wait for a server."""
+    """Return whether this thread's pool has ended and waits for the thread, which must not wait for a server then."""
     return hasattr(_pool_of_thread, "has_ended") and _pool_of_thread.has_ended.is_set()
 
 
@@ -27,7 +27,7 @@ class DecodePool(Generic[Piece]):
         self._work = work
         self._todo: SimpleQueue[Piece | None] = SimpleQueue()
         self._done: SimpleQueue[tuple[Piece, BaseException | None]] = SimpleQueue()
-        # Daemons, so that no interrupt, at whatever moment, leaves a process that waits for them for ever.
+        # Daemons, so that an interrupt at any moment cannot leave a process that waits for them forever.
         self._threads = [
             Thread(target=self._run, name=f"tta-decode-{number}", daemon=True) for number in range(num_threads)
         ]
@@ -45,7 +45,7 @@ class DecodePool(Generic[Piece]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Wait for the pieces in progress, and drop the others."""
+        """Wait for the tasks in progress, and drop the others."""
         with suppress(Empty):
             while True:
                 self._todo.get_nowait()
@@ -59,7 +59,7 @@ class DecodePool(Generic[Piece]):
             self._do(piece)
 
     def take(self) -> Piece:
-        """Return the next finished piece, in any order, or raise the error that its work raised."""
+        """Return the next finished task, in any order, or raise its error."""
         piece, error = self._done.get()
         if error is not None:
             raise error
@@ -81,9 +81,9 @@ class DecodePool(Generic[Piece]):
     def _do(self, piece: Piece) -> None:
         try:
             self._work(piece)
-        except KeyboardInterrupt:  # in the caller, who would else go on with the next piece
+        except KeyboardInterrupt:  # in the caller, which would otherwise go on with the next task
             raise
-        except BaseException as error:  # noqa: BLE001 - raised where the piece is taken, and never lost
+        except BaseException as error:  # noqa: BLE001 - raised by `take`, and never lost
             self._done.put((piece, error))
         else:
             self._done.put((piece, None))

@@ -64,7 +64,7 @@ class DecodedCache:
         return LocalCache(folder=self.own_folder, limit_bytes=self.limit_bytes, remedy=remedy)
 
     def open_pixels(self, shard_set: ShardSet, image_size: int) -> Pixels:
-        """Return the pixels of *shard_set*: from the cache, or from the shards while they are added to the cache."""
+        """Return the pixels of *shard_set* from the cache, or from the shards while adding them to the cache."""
         files, kind = self.files, _CacheEntry.of(shard_set, image_size)
         stored = StoredPixels(shard_set, image_size, cache=self.cache)
         if (checksums := kind.read_checksums(files)) is not None:
@@ -79,7 +79,7 @@ class DecodedCache:
     def find_unreferenced(self, manifests: Collection[str]) -> Iterator[Path]:
         """Yield the files that belong to none of *manifests*, given by sha256, or were made by another decoder.
 
-        Files that a killed process left behind are yielded too.
+        The unfinished files of killed processes are included.
         """
 
         def is_referenced(name: str) -> bool:
@@ -145,7 +145,7 @@ class CachedPixels:
         self._later = ExitStack()
 
     def open(self, stack: ExitStack) -> None:
-        """Keep the file until *stack* closes, and the shards open, should they be read."""
+        """Keep the file until *stack* closes; shards that are read stay open until then too."""
         # A thread may open the shards at any moment; their stack comes first, to close after the threads have ended.
         stack.enter_context(self._later)
         descriptor = None
@@ -195,7 +195,7 @@ class CachedPixels:
 class _CachingPixels:
     """Reads the shards, and writes every sample's pixels to a file; if writing fails, reading continues.
 
-    Nothing is written if there is no room, or if another process is writing the same file.
+    Nothing is written if there is no space, or if another process is writing the same file.
     """
 
     def __init__(self, stored: StoredPixels, files: LocalCache, kind: _CacheEntry) -> None:
@@ -249,5 +249,5 @@ class _CachingPixels:
 
 @cache
 def _decoder_versions() -> tuple[str, ...]:
-    """Return the decoding libraries with their versions: another version may give other pixels."""
+    """Return the decoding libraries with their versions: another version may decode to different pixels."""
     return tuple(f"{name} {version(name)}" for name in _DECODERS)

@@ -86,7 +86,7 @@ class JoinedPixels:
             self._pixels[number].fill(indices[first:last] - self._joined.starts[number], out[first:last])
 
     def require_unchanged(self) -> None:
-        """Check that the bytes that were read are those that the manifests describe."""
+        """Check that the bytes that were read match the manifests."""
         for pixels in self._pixels:
             pixels.require_unchanged()
 

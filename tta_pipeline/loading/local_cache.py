@@ -1,18 +1,18 @@
-"""One cache on node-local disk for everything that is made once and read by the next experiment too.
+"""One cache on node-local disk for everything that later experiments can reuse.
 
 <folder>/
-  <64 hex digits>[-...][.kind]   an entry; its name has the hash of everything that determines it
-  unfinished-<bytes>-<entry>     an entry that is being made, with the size for which room was made
+  <64 hex digits>[-...][.kind]   an entry; its name contains the hash of everything that determines it
+  unfinished-<bytes>-<entry>     an entry that is being made, with the size for which space was freed
   lock                           held while entries get or lose their names
 
-An entry is a file, and appears whole or not at all. Whoever reads or makes one holds a lease on it: a lock of the
-kernel, which ends with the process, even if it is killed. What is leased is not removed to make room, and no other
-process makes it.
+An entry is a file, and appears whole or not at all. A process that reads or makes an entry holds a lease on it: a
+kernel lock, which ends with the process, even if it is killed. Leased entries are never removed to free space, and no
+other process makes them.
 
-Nothing here is trusted, since a disk may damage what it keeps. Each kind of entry proves itself when it is read:
+Nothing here is trusted, since a disk may damage what it keeps. Each kind of entry is checked when it is read:
 
     copies of shards `loading.copied_shards`        the checksum of each sample that is read from them; the copy of a
-                                                    killed process is gone on with
+                                                    killed process is continued
     decoded cells    `loading.decoded_cache`        a checksum of each sample; these are sealed
     features         `evaluation.feature_cache`     sealed as a whole
 """
@@ -37,13 +37,13 @@ _ENTRY = r"[0-9a-f]{64}(?:-[0-9a-f]+)*(?:\.[a-z]+)?"
 _NAME = re.compile(_ENTRY)
 _UNFINISHED = re.compile(rf"unfinished-([0-9]+)-({_ENTRY})")
 RESUMED = ".tar"
-"""Ending of the files whose making another process can go on with."""
+"""Ending of the files that another process can continue."""
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What some network file systems answer, which cannot lock."""
+"""Error codes of network file systems that cannot lock."""
 
 
 class _Found(NamedTuple):
-    """Something in the folder that has a name of ours."""
+    """A file in the folder with the name of an entry or a draft."""
 
     path: Path
     used_ns: int
@@ -67,7 +67,7 @@ class Draft:
         """Give the entry its name; it stays leased, now for other readers too, until the draft's stack closes.
 
         Raises:
-            OSError: it cannot be renamed, or somebody removed it.
+            OSError: it cannot be renamed, or was removed.
         """
         with self.cache.alone():  # while a lock is exchanged for a weaker one, another process could get it
             _lock(self.descriptor, fcntl.LOCK_SH)
@@ -76,22 +76,22 @@ class Draft:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalCache:
-    """Entries in a folder, within a limit; what was used longest ago makes room.
+    """Entries in a folder, within a limit; the least recently used entries are removed first.
 
-    Caches of several processes, or several objects, may share a folder; they agree by the locks in it.
+    Caches of several processes, or several objects, may share a folder; its locks coordinate them.
     """
 
     folder: Path
-    """Folder that contains only these files, or a place where it can be made."""
+    """Folder that contains only these files; created if missing."""
     limit_bytes: int
     """Largest size of all entries."""
     remedy: str
-    """What a user can set if the folder is of no use, for errors."""
+    """What a user can set if the folder is unusable, for error messages."""
 
     def lease(self, name: str, stack: ExitStack) -> int | None:
         """Return a descriptor of the entry *name*, which stays until *stack* closes; None if there is no such entry.
 
-        It counts as just used.
+        The entry counts as just used.
 
         Raises:
             OSError: the entry cannot be opened.
@@ -103,7 +103,7 @@ class LocalCache:
             except FileNotFoundError:
                 return None
             holding.callback(os.close, descriptor)
-            _lock(descriptor, fcntl.LOCK_SH)  # at most one process that removes it is waited for
+            _lock(descriptor, fcntl.LOCK_SH)  # waits at most for one process that removes it
             if not is_still(path, descriptor):
                 return None
             with suppress(PermissionError):  # an entry of another user
@@ -141,17 +141,17 @@ class LocalCache:
             return True
 
     def begin(self, name: str, size_bytes: int, stack: ExitStack, *, resumes: bool = False) -> Draft | None:
-        """Make room for an entry of *size_bytes* and begin to make it.
+        """Free space for an entry of *size_bytes* and begin to make it.
 
         Args:
             name: Name of the entry.
             size_bytes: Size that it will have.
             stack: Holds the lease of the draft; when it closes, an unfinished entry goes, unless it *resumes*.
-            resumes: Whether to go on with what another process began, once that process has ended; what is never gone
-                on with makes room as entries do.
+            resumes: Whether to continue a draft that another process began, once that process has ended; abandoned
+                drafts are removed like entries.
 
         Returns:
-            None if there is no room, if the entry is there already, or if another process makes it.
+            None if there is no space, if the entry exists already, or if another process is making it.
 
         Raises:
             OSError: the folder cannot be written.
@@ -191,7 +191,7 @@ class LocalCache:
             (self.folder / name).unlink(missing_ok=True)
 
     def find_unreferenced(self, is_referenced: Callable[[str], bool]) -> Iterator[Path]:
-        """Yield the entries whose names are not referenced, and what killed processes were making."""
+        """Yield the entries whose names are not referenced, and the drafts of killed processes."""
         for found in sorted(self._find()):
             if not found.is_unfinished:
                 is_needed = is_referenced(found.path.name)
@@ -203,12 +203,12 @@ class LocalCache:
 
     @contextmanager
     def naming_faults(self, doing: str, size_bytes: int) -> Iterator[None]:
-        """Turn an error of the file system into one that names the folder and says what to do."""
+        """Turn an error of the file system into one that names the folder and the remedy."""
         try:
             yield
         except OSError as error:
             raise StreamError(
-                f"{self.folder}: found {error.strerror} while {doing}; expected a folder with room for {size_bytes} "
+                f"{self.folder}: found {error.strerror} while {doing}; expected a folder with {size_bytes} free "
                 f"bytes: {advice(error)}, or {self.remedy}"
             ) from error
 
@@ -232,8 +232,8 @@ class LocalCache:
     def _make_room(self, size_bytes: int, *, besides: Path) -> bool:
         """Remove the entries that were used longest ago until *size_bytes* fit *besides*; return whether they fit.
 
-        Entries in use stay; what a killed process was making goes, unless it can be gone on with. A full disk gives
-        less room than the limit. The caller holds the lock.
+        Entries in use stay. The drafts of killed processes are removed, unless they can be continued. On a full disk,
+        less space is available than the limit. The caller holds the lock.
         """
         total_bytes, entries = size_bytes, []
         for found in self._find():
@@ -256,12 +256,12 @@ class LocalCache:
     def _room_bytes(self, present_bytes: int) -> int:
         """Return the size that all entries may have: the limit, or less on a disk that is nearly full."""
         usage = shutil.disk_usage(self.folder)
-        if not usage.total:  # a file system that does not tell
+        if not usage.total:  # a file system that does not report its size
             return self.limit_bytes
         return min(self.limit_bytes, present_bytes + usage.free * 9 // 10)
 
     def _find(self) -> Iterator[_Found]:
-        """Yield what has a name of ours; another process may remove a file at any moment."""
+        """Yield the entries and drafts; another process may remove a file at any moment."""
         if not self.folder.is_dir():
             return
         for path in self.folder.iterdir():
@@ -308,9 +308,9 @@ def _lock(descriptor: int, how: int) -> None:
 
 @contextmanager
 def _held_if_unused(path: Path) -> Iterator[bool]:
-    """Hold the lock of *path*, and yield True, if no process reads or makes it; else yield False.
+    """Hold the lock of *path* and yield True if no process reads or makes it; otherwise yield False.
 
-    Where nothing can be locked, finished files count as unused, since whoever has one open can read on.
+    On file systems that cannot lock, finished files count as unused, since a process that has one open can read on.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -332,7 +332,7 @@ def _try_lock(descriptor: int, *, is_free_without: bool) -> bool:
 
 
 def _wait_for_lock(path: Path) -> None:
-    """Wait until nobody makes *path* any more."""
+    """Wait until no process is making *path*."""
     with suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -342,6 +342,6 @@ def _wait_for_lock(path: Path) -> None:
 
 
 def _remove_draft(path: Path, descriptor: int, *, keeps_begun: bool) -> None:
-    """Remove a draft that has not been published; what has its name by now may be another process's."""
+    """Remove a draft that has not been published; by now its name may belong to another process's draft."""
     if is_still(path, descriptor) and not (keeps_begun and os.fstat(descriptor).st_size):
         path.unlink(missing_ok=True)

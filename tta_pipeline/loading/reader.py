@@ -112,7 +112,7 @@ class Stream:
                 yield Batch(buffers[number % len(buffers)][:size], labels[start : start + size], indices)
 
     def _submit_batch(self, pool: DecodePool[_Piece], number: int) -> int:
-        """Give the pieces of batch *number* to *pool*, and return the number of pieces."""
+        """Give the parts of batch *number* to *pool*, and return the number of parts."""
         size = self._size_of_batch(number)
         starts = range(0, size, max(1, _PIECE_BYTES // (self.image_size**2 * 3)))
         for start in starts:

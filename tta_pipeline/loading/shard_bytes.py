@@ -1,4 +1,4 @@
-"""Read byte ranges of shards. Only this file knows whether the shards are read where they are, or from copies."""
+"""Read byte ranges of shards, either in place or from copies; no other module depends on which."""
 
 import os
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ class LocalShards:
         return self.read_anew(shard, start, end)
 
     def read_anew(self, shard: int, start: int, end: int) -> bytes:
-        """Return the same bytes from the shard's origin, which is where they were read."""
+        """Return the same bytes from the shard's origin, from which they were read."""
         return os.pread(self._descriptors[shard], end - start, start)
 
     def changed(self) -> Iterator[int]:

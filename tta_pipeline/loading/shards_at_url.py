@@ -1,4 +1,4 @@
-"""Shard sets at URLs without a benchmark file: located, and described in a folder that then holds no shard."""
+"""Shard sets at URLs without a benchmark file: located, and described in a folder without shards."""
 
 import hashlib
 from pathlib import Path
@@ -21,19 +21,19 @@ from tta_pipeline.util.locks import locked
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
 _NO_BENCHMARK = "own"
-"""Name of the dataset in a manifest that is made here, if the URL names none."""
+"""Name of the dataset in a manifest made here, if the URL contains none."""
 
 
 def open_location(location: Path | str) -> ShardSet:
     """Open the shard set in a folder or at a URL.
 
-    A set at a URL is described in `$TMPDIR`, by its own manifest or by reading every byte once; its images are read
-    when they are asked for.
+    A set at a URL is described in `$TMPDIR`, by its own manifest or by reading every byte once. Its images are read
+    only when requested.
 
     Raises:
         ManifestError: there is no shard set, or it differs from its manifest.
         ImagesError, StreamError: the URL is not valid, has no shards, or cannot be read.
-        ClassMapError: a sample states no class.
+        ClassMapError: a sample has no class.
     """
     if not isinstance(location, str) or not (scheme := scheme_of(location)):
         return ShardSet.open(Path(location))
@@ -58,12 +58,12 @@ def adopt_url(
 ) -> PublishedShardSet:
     """Describe the shards at *url* in the folder of their cell under *root*.
 
-    The cell is that of the shards' own manifest, or the last two names of the URL, or clean images.
+    The cell comes from the shards' own manifest, or from the last two names of the URL; otherwise it is clean images.
 
     Args:
         url: A folder of shards, with a manifest or a listing, or one shard.
         root: Folder in which the folder of the cell is made.
-        class_map: Labels; None: those of the shards' own manifest, or the classes that are found, sorted.
+        class_map: Labels; None: the labels of the shards' own manifest, or the sorted classes that are found.
         progress: Reports the samples, if every byte is read.
     """
     url = validate_url(url)
@@ -72,10 +72,10 @@ def adopt_url(
     named = cell_from_path(folder_path, CLEAN)
     remote = RemoteShards(urls=(url,), elsewhere=((named or CLEAN, (url,)),)).at(named or CLEAN)
     own = _read_own_manifest(remote)
-    if own is not None and named not in (None, own.cell):
+    if own is not None and named is not None and named != own.cell:
         raise ManifestError(
-            f"{remote.manifest}: found the manifest of {own.cell.key}; expected {named.key if named else 'it'}, as in "
-            "the URL: put the right shard set there"
+            f"{remote.manifest}: found the manifest of {own.cell.key}; expected {named.key}, as in the URL: put the "
+            "right shard set there"
         )
     cell = own.cell if own else named or CLEAN
     folder = root / cell.path

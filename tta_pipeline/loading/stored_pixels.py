@@ -32,7 +32,7 @@ class Samples(Protocol):
         ...
 
     def require_unchanged(self) -> None:
-        """Check that the bytes that were read are those that the manifest describes."""
+        """Check that the bytes that were read match the manifest."""
         ...
 
 
@@ -123,7 +123,7 @@ class StoredPixels:
         return int(self._shard_set.index.offsets[index] + self._shard_set.index.sizes[index])
 
     def unreadable_error(self, index: int, found: str) -> StreamError:
-        """Return the error for the sample at *index*, with *found* in its place."""
+        """Return the error for the sample at *index*, where *found* was read."""
         size_bytes = self._shard_set.index.sizes[index]
         return StreamError(
             f"{self._damaged_place(index)}: found {found}; expected an image of {size_bytes} bytes as in the manifest: "
@@ -155,7 +155,7 @@ class StoredPixels:
         return StreamError(f"{path} was written to while it was read; expected shards not to change: run again")
 
     def _damaged_place(self, index: int) -> str:
-        """Return where the damaged sample at *index* lies, whose shard the next run then hashes."""
+        """Return the place of the damaged sample at *index*, and let the next run hash its shard."""
         forget_verified(Path(self._shards.place(int(self._shard_set.index.shards[index]))).parent)
         return self._place(index)
 

@@ -1,6 +1,6 @@
 """The order of a stream: a function of manifest, order and seed, never of threads, shard sizes or machines.
 
-Every order ranks samples by a keyed hash of their names. So a cell gives the same stream in 3 shards or in 30, on any
+Every order ranks samples by a keyed hash of their names. So a cell produces the same stream from 3 shards or 30, on any
 machine; the hash of the stream proves it.
 """
 

@@ -25,8 +25,8 @@ def draw_positions(index: SampleIndex, count: int, *, seed: int) -> Indices:
 def draw_long_tail(index: SampleIndex, imbalance_factor: float, *, seed: int) -> Indices:
     """Return the positions of samples drawn with *seed*, so that classes have a long tail, in stored order, (M,).
 
-    Of K classes, the one that is drawn in place r from 0 keeps the share *imbalance_factor* ** (-r / (K - 1)) of its
-    samples, and at least one of them.
+    The K classes are drawn in a random order. The class at position r, counted from 0, keeps the share
+    *imbalance_factor* ** (-r / (K - 1)) of its samples, and at least one sample.
     """
     drawn_order = permuted(index.keys, seed=seed)
     classes, numbers, sizes = np.unique(index.labels, return_inverse=True, return_counts=True)
@@ -39,9 +39,9 @@ def draw_long_tail(index: SampleIndex, imbalance_factor: float, *, seed: int) ->
 
 
 def draw_over_classes(index: SampleIndex, count: int, *, seed: int) -> Indices:
-    """Return the positions of *count* samples drawn with *seed*, where classes differ by at most one sample.
+    """Return the positions of *count* samples drawn with *seed*, so that classes differ by at most one sample.
 
-    A class with too few samples leaves its share to the others. If there are fewer than *count* samples, all are
+    If a class has too few samples, the others get its share. If there are fewer than *count* samples, all are
     returned. Positions are in stored order, shape (M,).
     """
     drawn_order = permuted(index.keys, seed=seed)
@@ -78,7 +78,7 @@ def read_listed_names(path: Path) -> tuple[str, ...]:
 
 
 def _ranks_in_class(labels: Indices) -> Indices:
-    """Return the place of each sample among those of its class, from 0, for *labels* of shape (M,), shape (M,)."""
+    """Return each sample's rank within its class, from 0, for *labels* of shape (M,), shape (M,)."""
     by_class = np.argsort(labels, kind="stable")
     _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
     ranks = np.empty(len(labels), np.int64)

@@ -9,7 +9,7 @@ def shard_paths(shard_set: ShardSet) -> list[str]:
     folder = shard_set.folder.absolute()
     if "#" in str(folder) or "?" in str(folder):
         raise LoaderError(
-            f"{folder} has a # or ?, so that webdataset takes it for a URL; expected another path: copy the shard set"
+            f"{folder} has a # or ?, which webdataset would treat as a URL; expected another path: copy the shard set"
         )
     # Absolute, since webdataset passes a name that begins with `pipe:` to a shell.
     return [str(folder / shard.name) for shard in shard_set.manifest.shards]
