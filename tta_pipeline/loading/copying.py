@@ -68,7 +68,7 @@ def copy_into_cache(origin: ShardOrigin, files: LocalCache) -> None:
             draft.publish()
         elif not files.has(origin.copy_name):
             raise StreamError(
-                f"{origin.location}: no space for {size_bytes} bytes in {files.folder}, which also has the shards in use; "
+                f"{origin.location}: no space for {size_bytes} bytes in {files.folder} next to the shards in use; "
                 f"expected at most {files.limit_bytes} bytes of shards, and less on a full disk: raise "
                 "local_scratch_limit_gib, free disk space, or stream in stored order"
             )

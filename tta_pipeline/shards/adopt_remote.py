@@ -34,7 +34,7 @@ _MAX_COMPARED_BYTES = 4 * 2**20
 
 
 PinClasses = Callable[[Callable[[], tuple[str, ...]]], ClassMap]
-"""Returns the benchmark's class map, after pinning the first cell's classes, which it is given, if there is none."""
+"""Returns the benchmark's class map; if there is none, the given classes of the first cell are pinned."""
 
 
 def adopt_remote(
@@ -43,11 +43,11 @@ def adopt_remote(
     """Make the manifest of the shards whose URLs are in *folder*.
 
     If the shards have their own manifest, it is fetched; its labels are used if its class map is the benchmark's.
-    Otherwise every byte is read once; *folder* then holds up to two shards at a time.
+    Otherwise every byte is read once; *folder* then contains up to two shards at a time.
 
     Args:
         folder: Folder of `remote.json`; the manifest is published here.
-        cell: Cell that the shards hold.
+        cell: Cell of the shards.
         progress: Counts samples and bytes done.
         benchmark_name: Name of the dataset in the manifest.
         pin_classes: Returns the benchmark's class map.
@@ -66,7 +66,7 @@ def adopt_remote(
     find_classes = partial(_stated_classes, like)
     if like is not None and pin_classes(find_classes).sha256 == like.manifest.class_map_sha256:
         shards = tuple(_contents_from_index(like))
-    else:  # labels of another class map say nothing about this one
+    else:  # labels of another class map cannot be converted to this one
         shards = tuple(_read_remote_shards(remote, folder, progress))
         find_classes = partial(_classes_in, shards, folder)
         if like is not None:
@@ -92,7 +92,7 @@ def _classes_in(shards: Sequence[ShardContents], folder: Path) -> tuple[str, ...
 
 
 def _find_described_set(folder: Path, remote: RemoteCell) -> ShardSet | None:
-    """Return the set in *folder* if its manifest has the version of the located shards, else None."""
+    """Return the set in *folder* if its manifest has the version of the located shards, or None."""
     try:
         found = ShardSet.open(folder)
     except ManifestError:
@@ -101,7 +101,7 @@ def _find_described_set(folder: Path, remote: RemoteCell) -> ShardSet | None:
 
 
 def _fetch_own_manifest(remote: RemoteCell, cell: Cell) -> ShardSet | None:
-    """Fetch the shards' own manifest and return the set that it describes; None if they have none."""
+    """Fetch the shards' own manifest and return the set that it describes; None if there is no manifest."""
     if remote.manifest is None:
         return None
     place = remote.manifest.rpartition("/")[0]
@@ -153,8 +153,8 @@ def _require_labels(described: ShardSet, remote: RemoteCell) -> None:
         if others:
             raise ManifestError(
                 f"{shard.url}: {image.name} has {others[0]} in the shard, and the label {label}, "
-                f"{classes[label]}, in {remote.manifest}; expected one class: put the manifest of these shards there, "
-                "or remove it to have the shards read"
+                f"{classes[label]}, in {remote.manifest}; expected the same class: put the manifest of these shards "
+                "there, or remove it to have the shards read"
             )
 
 

@@ -1,4 +1,4 @@
-"""Adopt third-party shards: build a manifest from every byte of them, and rewrite none."""
+"""Adopt third-party shards: read every byte and build a manifest, without rewriting a shard."""
 
 import hashlib
 import time
@@ -66,29 +66,29 @@ def adopt(
     version: str | None = None,
     workers: Workers | None = None,
 ) -> PublishedShardSet:
-    """Build the manifest of third-party shards, reading every byte and rewriting none.
+    """Build the manifest of third-party shards, reading every byte and rewriting nothing.
 
-    A sample is the members with one key: an image, and its class. The class is the folder in the image's name, the text
-    of the `.cls` member, or a field of the `.json` member; a whole number in one of these members is a label. See
-    `shard_members` for the types of members. If every shard numbers its keys anew, keys get the shard's name in front.
+    A sample consists of the members with one key: an image, and its class. The class is the folder in the image's name,
+    the text of the `.cls` member, or a field of the `.json` member. A whole number in one of these members is a label.
+    See `shard_members` for the types of members. If keys start again in every shard, the shard's name is put in front.
 
     Args:
         folder: Folder of the shards.
-        cell: Cell that the shards hold.
+        cell: Cell of the shards.
         progress: Counts samples and bytes done.
         benchmark_name: Name of the dataset in the manifest.
         class_map: Labels; None: the sorted classes that are found.
-        files: Patterns of the shards' names if others are in the folder too; if empty, all tars.
+        files: Patterns of the shards' names if the folder contains other tars too; if empty, all tars.
         names_by_id: Class of each number in the shards, if the numbers are not labels but, for example, the devkit's
             `ILSVRC2012_ID`.
         version: Version of the shards; None: a digest of their hashes. With *names_by_id*, the manifest has a digest of
             both, so that a set that was adopted without these names is adopted again.
-        workers: Processes that each read one shard at a time, where that is faster; None: this process reads.
+        workers: Processes that each read one shard at a time, if that is faster; None: this process reads.
 
     Raises:
         ImagesError: there are no shards.
-        ManifestError: a shard is damaged or compressed, or a key appears twice. Or the folder has a writer's record or
-            a manifest of other shards, which only the user may remove.
+        ManifestError: a shard is damaged or compressed, a key appears twice, or the folder has a writer's record or a
+            manifest of other shards, which only the user may remove.
         ClassMapError: a sample's class is not in the class map, or its label is not the label of its class.
     """
     started = time.perf_counter()
@@ -141,14 +141,14 @@ def publish_adopted(
 
     Args:
         folder: Folder of the manifest.
-        cell: Cell that the shards hold.
+        cell: Cell of the shards.
         shards: Contents of the shards.
         benchmark_name: Name of the dataset in the manifest.
         class_map: Labels; None: the sorted classes that are found.
         started: `time.perf_counter()` when the work began.
         version: Version of the source in the manifest.
         files: Patterns of the shards' names, if the folder has other tars.
-        like: The shards' own manifest, if they have one; it says how they were made.
+        like: The shards' own manifest, if any; it describes how they were made.
     """
     contents = _prefix_numbered_keys(SetContents(shards=shards))
     refuse_problems(
@@ -184,7 +184,7 @@ def publish_adopted(
 
 
 def _is_version(manifest: Manifest, version: str | None, names_by_id: Mapping[int, str] | None) -> bool:
-    """Return whether *manifest* has this version; any manifest does if neither version nor names are given."""
+    """Return whether *manifest* has this version; without version and names, any manifest does."""
     if version is None and names_by_id is None:
         return True
     return manifest.source.version == _version(version, names_by_id, manifest.shards)
@@ -208,10 +208,10 @@ def _require_uncompressed(shards: Sequence[Path]) -> Sequence[Path]:
 
 
 def _prefix_numbered_keys(contents: SetContents) -> SetContents:
-    """Return *contents* with the shard's name in each key, if every shard numbers its keys anew, as in CCC.
+    """Return *contents* with the shard's name in each key, if keys start again in every shard, as in CCC.
 
-    The shards do so if each begins with the keys of the longest shard. If two shards have the same image under the same
-    key, one shard is a copy of the other: keys then stay as they are, and the caller refuses them as duplicates.
+    Keys start again if each shard begins with the keys of the longest shard. If two shards have the same image under
+    the same key, one shard is a copy of the other. Then keys are unchanged, so that the caller finds the duplicates.
     """
     by_shard = [[sample.key for sample in shard.samples] for shard in contents.shards]
     longest = max(by_shard, key=len, default=[])
@@ -251,7 +251,7 @@ def _read_existing_manifest(folder: Path, belonging: ExpectedShardSet) -> Manife
 
 
 def _replace_numbers(folder: Path, contents: SetContents, names_by_id: Mapping[int, str]) -> SetContents:
-    """Return *contents* with the class name in place of each number."""
+    """Return *contents* with class names instead of numbers."""
 
     def named(sample: Sample) -> Sample:
         stated = replace_number_by_name(sample.stated, names_by_id, where=folder)
@@ -294,7 +294,7 @@ def _assign_class(folder: Path, sample: Sample, class_map: ClassMap, wrappers: f
         if sample.text not in ("", name) and sample.text in class_map.labels:
             raise ClassMapError(
                 f"{folder}: sample {sample.key} is in the folder of {name} and has {sample.text} in its label member; "
-                "expected one class: correct the shards"
+                "expected the same class: correct the shards"
             )
         outer = sample.stated.around.rpartition("/")[2]
         if name in WRAPPERS and class_map.labels.keys() >= {name, outer} and outer != name and not sample.text:

@@ -10,7 +10,7 @@ from tta_pipeline.shards.stored_images import stored_images
 
 
 def backfill_checksums(shard_set: ShardSet) -> ShardSet:
-    """Return *shard_set* with checksums; if they are missing, read and verify every sample and store its checksum.
+    """Return *shard_set* with checksums; if they are missing, verify every sample and store its checksum.
 
     Shards at URLs are not read for this: every later read compares the sample's sha256 instead.
 

@@ -1,4 +1,4 @@
-"""The shard set that a benchmark file asks for: its place, and every setting that decides pixels or their order."""
+"""The shard set that a benchmark file defines: its place, and every setting that decides pixels or their order."""
 
 from dataclasses import replace
 
@@ -12,10 +12,10 @@ from tta_pipeline.util.source_code import source_sha256
 
 
 def expected_for_benchmark(benchmark: Benchmark, locations: Locations, cell: Cell) -> ExpectedShardSet:
-    """Return the facts that the file of *benchmark* now asks of the shards of *cell*.
+    """Return the facts that the current file of *benchmark* requires of the shards of *cell*.
 
-    Images that this project generates must have the file's present settings. The source itself is not read: it may be
-    gone.
+    Images that this project generates must have the file's current settings. The source itself is not read, since it
+    may have been removed.
 
     Raises:
         ClassMapError: the pinned class map is damaged.
@@ -48,5 +48,5 @@ def encoding_of(settings: ShardSettings) -> StoredEncoding:
 
 
 def delta_of(settings: ShardSettings) -> float | None:
-    """Return the delta that shards with *settings* record in their manifest: that of the Dirichlet order alone."""
+    """Return the delta that shards with *settings* record in their manifest; only the Dirichlet order has one."""
     return settings.delta if settings.order == "dirichlet" else None

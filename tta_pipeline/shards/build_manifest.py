@@ -51,13 +51,13 @@ def publish_shard_set(
 ) -> PublishedShardSet:
     """Read the shards in *folder* back, compare them with the writer's record, and publish manifest and index.
 
-    A manifest that already describes these shards stays as it is, and gets checksums if it has none.
+    A manifest that already describes these shards is kept; missing checksums are added.
 
     Args:
         folder: Folder of the shards.
         class_map: Labels.
         progress: Counts samples and bytes as they are read.
-        workers: Processes that each read one shard at a time, where that is faster; None: this process reads.
+        workers: Processes that each read one shard at a time, if that is faster; None: this process reads.
         belonging: Facts that the set must have.
         record: The writer's record, if the caller has read it; None: it is read here.
 
@@ -92,7 +92,7 @@ def publish_shard_set(
 
 
 def _matches_record(manifest: Manifest, record: WriterRecord) -> bool:
-    """Return whether *manifest* says the same about the set as *record*."""
+    """Return whether *manifest* and *record* agree about the set."""
     return manifest.model_dump(include=_COPIED_FIELDS) == record.model_dump(include=_COPIED_FIELDS)
 
 

@@ -1,8 +1,8 @@
 """A fast checksum of each sample, compared at every read, to detect bytes that changed after verification.
 
 The checksums are in a separate file next to the index, not in the manifest. They follow from the bytes whose sha256 is
-in the index, so a set has the same identity with and without them, and earlier results stay valid. The file names the
-index that it belongs to and ends with its own hash. If the file is missing, damaged or from another set, each sample's
+in the index, so a set has the same identity with and without them, and earlier results stay valid. The file contains
+the hash of its index and ends with its own hash. If the file is missing, damaged or from another set, each sample's
 sha256 is compared instead, which only takes longer.
 """
 

@@ -79,7 +79,7 @@ class Conversion:
         )
 
     def find_unchanged(self, cell: Cell, version: str) -> WriterRecord | None:
-        """Return the record of the shards of *cell* if a conversion would write the same, else None."""
+        """Return the record of the shards of *cell* if a conversion would write the same shards, or None."""
         return find_unchanged(self._target(cell), cell, version, self.class_map, self.settings(cell))
 
     def _target(self, cell: Cell) -> Target:
@@ -113,7 +113,7 @@ class Session:
     def has_images_of(self, cell: Cell) -> bool:
         """Return whether the images of *cell* are open, or not needed because its shards exist.
 
-        If not, `task` closes the images of the previous group; nothing may read them any more.
+        If not, `task` closes the images of the previous group, which must not be read after that.
         """
         return cell in self._group or self._get_state(cell).record is not None
 
@@ -143,7 +143,7 @@ class Session:
 
 
 class _CellState(NamedTuple):
-    """The version of a cell's images, and the record of its shards if they are of that version."""
+    """The version of a cell's images, and the record of its shards if it has that version."""
 
     version: str
     record: WriterRecord | None

@@ -1,4 +1,4 @@
-"""Processing of an image before it is stored in a shard: none, unless the settings ask for it."""
+"""Processing of an image before it is stored in a shard, if the settings require it."""
 
 import io
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def _encode(data: bytes, settings: ShardSettings) -> bytes:
 
 
 def _decode(data: bytes) -> Image.Image:
-    """Return the pixels of an image file, or of a tensor that a shard holds."""
+    """Return the pixels of an image file, or of a tensor in a shard."""
     if read_image_header(data).encoding in ARRAYS:
         return Image.fromarray(np.ascontiguousarray(read_array(data)))
     return decode_with_pillow(data)

@@ -1,4 +1,4 @@
-"""The shard set that a folder should hold: an intact manifest may still belong to another cell."""
+"""The shard set that a folder should contain: an intact manifest may still belong to another cell."""
 
 import re
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class ExpectedShardSet:
     """Settings with which this project generates the images."""
     source_version: str | None = None
     num_samples: int | None = None
-    """Number of images that the published cell has, which these are said to be."""
+    """Number of images of the published cell that these images are declared to be."""
 
     def problems(self, facts: "SetFacts") -> tuple[str, ...]:
         """Return every difference between *facts* and the expected ones."""
@@ -56,14 +56,14 @@ class ExpectedShardSet:
             )
         if problems := self._setting_differences(facts):
             raise ManifestError(
-                f"{path}: {'; '.join(problems)}, as the benchmark file says now: materialize tar_shards "
-                "and shard_manifest of this cell again, or take the edit of the file back"
+                f"{path}: {'; '.join(problems)}, as in the current benchmark file: materialize tar_shards "
+                "and shard_manifest of this cell again, or undo the edit of the file"
             )
         if problems := self._number_differences(facts):
             raise ManifestError(
-                f"{path}: {'; '.join(problems)}, as each cell of the published dataset has: for images of your own, "
-                "write `custom: {names: [...], severities: [...]}` in place of dataset, or for some of the published "
-                "ones, `subset: true`"
+                f"{path}: {'; '.join(problems)}, as each cell of the published dataset has: for your own images, "
+                "write `custom: {names: [...], severities: [...]}` instead of dataset; for a part of the published "
+                "images, `subset: true`"
             )
 
     def _place_differences(self, facts: "SetFacts") -> tuple[str, ...]:

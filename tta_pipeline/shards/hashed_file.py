@@ -13,7 +13,7 @@ _WRITE_BACK_BYTES = 8 * 2**20  # measured: a request per MiB makes shards 4 % sl
 
 
 class HashedFile:
-    """A new file; after the block it survives a power cut, and `digest` is the sha256 of its content.
+    """A new file. After the block it survives a power cut, and `digest` is the sha256 of its content.
 
     hashlib and the kernel release Python's global lock, so the thread hashes and writes while the caller works. At most
     one write is pending, which bounds memory.

@@ -8,7 +8,7 @@
   manifest.json         facts of the set and of each shard, and the hash of samples.parquet
   measurements.json     what making the set cost, for the table `shard_sets`
   verified.json         the shards that were hashed on this machine and match the manifest; safe to remove
-  remote.json           in place of the shards: their URLs, and the server's facts about each
+  remote.json           instead of the shards: their URLs, and the server's facts about each
 """
 
 import json
@@ -41,7 +41,7 @@ def read_manifest(folder: Path, belonging: ExpectedShardSet = ANYTHING) -> Manif
     if cell and benchmark and not path.exists():
         which = "" if cell == TRAIN else f" --cell '{cell.key}'"
         raise ManifestError(
-            f"{benchmark} has no shards of {cell.key} yet; expected them in {folder}: type "
+            f"{benchmark} has no shards of {cell.key} yet; expected a shard set in {folder}: type "
             f"tta-pipeline run {benchmark}{which}"
         )
     manifest = read_record(path, Manifest)

@@ -19,7 +19,7 @@ _NO_EXTENSION = "%.jpg"
 
 def make_member_name(class_name: str, file_name: str) -> str:
     """Return the name of the tar member for a file of a class, `<class>/<stem>.<extension>`."""
-    if _PLAIN.fullmatch(file_name):  # nearly all are
+    if _PLAIN.fullmatch(file_name):  # nearly all names
         return f"{escape(class_name)}/{file_name}"
     extension = _EXTENSION.search(file_name)
     if extension is None:

@@ -11,7 +11,7 @@ from tta_pipeline.domain.cells import Cell
 from tta_pipeline.shards.sample_index import keys_sha256
 
 _LEAST_SHARED = 0.5
-"""Share of the smaller set's names that two sets have in common if they name photographs in the same way."""
+"""Share of the smaller set's names that two sets must have in common to count as naming photographs in the same way."""
 _TOKEN = re.compile(r"[^\W\d_]+|\d+")
 
 
@@ -27,7 +27,7 @@ class Numbered:
 
 @dataclass(kw_only=True)
 class _Group:
-    """Numbers of photographs by the name of the sample, and by what is left of it without the cell's own words."""
+    """Numbers of photographs by the sample's name, and by this name without the words for the cell."""
 
     by_name: dict[str, int] = field(default_factory=dict)
     by_bare_name: dict[str, int] = field(default_factory=dict)
@@ -48,11 +48,11 @@ class _Group:
 class Photographs:
     """Numbers the photographs of any number of shard sets.
 
-    Two sets name photographs in the same way if at least half of the smaller set's keys are in the other. If not, the
-    keys are compared without what names the cell in them, such as `fog_5`.
+    Two sets name photographs in the same way if the larger set contains at least half of the smaller set's keys. If
+    not, keys are compared without the words for the cell, such as `fog_5`.
 
     Args:
-        pattern: Regular expression whose first group is the name of the photograph in a key; empty: the whole key is.
+        pattern: Regular expression whose first group is the photograph's name in a key; empty: the whole key.
     """
 
     def __init__(self, pattern: str = "") -> None:
@@ -87,9 +87,9 @@ class Photographs:
 
 
 def bare_names(names: Sequence[str], cell: Cell) -> Sequence[str]:
-    """Return *names* without what they say of *cell* and without what all have in common.
+    """Return *names* without the words for *cell* and without what all have in common.
 
-    The names themselves are returned if the rest would not tell them apart.
+    If the shortened names would not be different, the names themselves are returned.
     """
     folders = [name.split("/") for name in names]
     files = [parts.pop() for parts in folders]
@@ -100,7 +100,7 @@ def bare_names(names: Sequence[str], cell: Cell) -> Sequence[str]:
 
 
 def _words_of(cell: Cell) -> Sequence[re.Pattern[str]]:
-    """Return what may name *cell* in a file name, such as `s3 gaussian noise`, `fog_5` or `fog`; the longest first."""
+    """Return the words for *cell* in file names, such as `s3 gaussian noise`, `fog_5` or `fog`; the longest first."""
     name = r"[\W_]*".join(map(re.escape, re.split(r"[\W_]+", cell.corruption)))
     severity = rf"(?:severity|sev|level|s)?[\W_]*{cell.severity}"
     texts = (rf"(?<![^\W_]){severity}[\W_]*{name}", rf"{name}[\W_]*{severity}(?!\d)", name)

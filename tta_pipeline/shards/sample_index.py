@@ -1,4 +1,4 @@
-"""The index of a shard set: where every sample lies."""
+"""The index of a shard set: the position of every sample."""
 
 import hashlib
 from dataclasses import dataclass
@@ -60,12 +60,12 @@ class SampleIndex:
 
     @cached_property
     def offsets(self) -> npt.NDArray[np.int64]:
-        """Where each sample's bytes begin in its shard, shape (N,)."""
+        """Offset of each sample's bytes in its shard, shape (N,)."""
         return self._column("offset")
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
-        """The number of each sample's bytes, shape (N,)."""
+        """Size of each sample in bytes, shape (N,)."""
         return self._column("size_bytes")
 
     def _column(self, name: str) -> npt.NDArray[np.int64]:
@@ -86,7 +86,7 @@ def read_table(data: bytes) -> pa.Table:
 def as_numbers(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     """Return *column*, numbers without nulls, as an array (N,).
 
-    `to_numpy` would import pandas where it is installed: 0.3 s of CPU, most of the time of a short command.
+    `to_numpy` would import pandas if it is installed: 0.3 s of CPU, most of the time of a short command.
     """
     chunks = [np.from_dlpack(chunk) for chunk in column.chunks if len(chunk)]
     return np.concatenate(chunks) if chunks else np.empty(0, column.type.to_pandas_dtype())

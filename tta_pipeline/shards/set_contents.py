@@ -29,17 +29,17 @@ from tta_pipeline.util.short_lists import abbreviate_list, describe_extensions
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedShardSet:
-    """A shard set with its manifest, and how the manifest came about."""
+    """A shard set with its manifest, and how the manifest was made."""
 
     shard_set: ShardSet
     was_built: bool
     wall_s: float
     """Seconds for reading back, comparing and publishing; for comparing alone if the manifest existed."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Number of ignored members of adopted shards by extension: neither the image nor its class."""
+    """Number of ignored members of adopted shards by extension: neither images nor classes."""
 
     def describe_left_out(self) -> str:
-        """Return what lies in the source and is not in the shards, with numbers; empty if everything is."""
+        """Return what the source contains and the shards do not, with numbers; empty if nothing."""
         source = self.shard_set.manifest.source
         if not self.left_out:
             return source.left_out
@@ -91,7 +91,7 @@ class SetContents:
 
 
 def find_described_set(folder: Path, class_map: ClassMap | None) -> ShardSet | None:
-    """Return the shard set in *folder* if its manifest describes the present shards, else None."""
+    """Return the shard set in *folder* if its manifest describes the current shards, or None."""
     if not (folder / MANIFEST_FILE).exists():
         return None
     try:
@@ -127,7 +127,7 @@ def read_contents(
     """Read the shards at *paths*, in processes of *workers* if these are worth starting.
 
     Raises:
-        ManifestError: a shard is damaged, or has no image or class where one is expected.
+        ManifestError: a shard is damaged, or a sample has no image or class.
     """
     shards = [ShardToRead(path, is_foreign) for path in paths]
     if workers:

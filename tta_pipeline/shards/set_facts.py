@@ -41,7 +41,7 @@ class SourceFacts(ConfigModel):
     generated: bool
     """Whether this project generated the images; results on them are not results on a published dataset."""
     recipe: dict[str, JsonValue] | None = None
-    """Settings with which this project generated the images; None for other images, and for sets made of other sets."""
+    """Settings with which this project generated the images; None for other images, or sets made from other sets."""
     version: str
     """Digest of the source's listing."""
     num_images: Count
@@ -61,7 +61,7 @@ class SourceFacts(ConfigModel):
 
     @property
     def left_out(self) -> str:
-        """What lies in the source and is not in the shards, with numbers; empty if everything is."""
+        """What the source contains and the shards do not, with numbers; empty if nothing."""
         damaged = [f"{each.name}, {each.reason}" for each in self.skipped]
         found = (
             (len(damaged), "damaged", abbreviate_list(damaged, "; ")),
@@ -80,8 +80,8 @@ class StoredOrder(ConfigModel):
     name: str
     seed: int
     delta: float | None = Field(default=None, exclude_if=lambda delta: delta is None)
-    """Concentration of the Dirichlet order; other manifests lack it. So do those of an earlier Dirichlet order, whose
-    slots were permuted, so that they do not pass for shards in this one."""
+    """Concentration of the Dirichlet order; absent for other orders. Manifests of an earlier Dirichlet order, with
+    permuted slots, do not have it, so their shards do not count as being in this order."""
     sha256: Sha256
     """sha256 of the keys, one per line, in that order."""
 
@@ -94,13 +94,13 @@ class StoredEncoding(ConfigModel):
     interpolation: Literal["bilinear", "bicubic"] = Field(
         default="bilinear", exclude_if=lambda interpolation: interpolation == "bilinear"
     )
-    """Filter of the resize; absent in a file where it is bilinear, as it always was before there was a choice."""
+    """Filter of the resize; absent from a file if it is bilinear, the only filter of earlier versions."""
     center_crop: int | None = None
     quality: int | None = None
     function: str | None = None
     """`module:name` of the function that was applied to each decoded image, before resizing and cropping."""
     function_sha256: Sha256 | None = None
-    """sha256 of the function's code without comments: its module, and the modules beside it that it imports."""
+    """sha256 of the function's code without comments: its module, and the modules next to it that it imports."""
 
 
 class SetFacts(ConfigModel):
@@ -120,7 +120,7 @@ class SetFacts(ConfigModel):
 
     @property
     def cell(self) -> Cell:
-        """The cell that the set holds."""
+        """The cell of the set."""
         return Cell(corruption=self.corruption, severity=self.severity)
 
     @property
@@ -152,7 +152,7 @@ class Manifest(SetFacts):
     samples_sha256: Sha256
     """Hash of `samples.parquet`."""
     files: tuple[str, ...] = ()
-    """Patterns of the shards' names, if the set was adopted from a folder with other tars; else every tar counts."""
+    """Patterns of the shards' names, if the set was adopted from a folder with other tars; if empty, all tars."""
 
     def serialise(self) -> bytes:
         """Return the bytes of `manifest.json`: no times or machine names, so equal sets have equal bytes."""

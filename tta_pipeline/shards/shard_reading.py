@@ -37,13 +37,13 @@ class Sample(NamedTuple):
     checksum: bytes
     """Fast checksum of the bytes; empty if they were not read."""
     label: int | None = None
-    """Label from a `.cls` or `.json` member of a third-party shard, if that holds a whole number."""
+    """Label from a `.cls` or `.json` member of a third-party shard, if the member contains a whole number."""
     text: str = ""
-    """Text in such a member, if it holds no number."""
+    """Text in such a member, if it is not a number."""
 
     @property
     def stated(self) -> StatedClass:
-        """The class as stated by a third-party shard."""
+        """The class in a third-party shard."""
         around = self.source_name.rpartition("/")[0].rpartition("/")[0]
         return StatedClass(self.class_name, self.label, self.text, around)
 
@@ -56,7 +56,7 @@ class ShardContents(NamedTuple):
     sha256: str
     samples: list[Sample]
     left_out: Mapping[str, int] = {}
-    """Number of ignored members of a third-party shard by extension: neither the image nor its class."""
+    """Number of ignored members of a third-party shard by extension: neither images nor classes."""
     num_hidden: int = 0
     """Number of members of a third-party shard without an extension or with a leading dot in the name."""
 
@@ -67,11 +67,11 @@ class ShardContents(NamedTuple):
 
 
 class ShardToRead(NamedTuple):
-    """A shard to read, and whether it is ours."""
+    """A shard to read, and whether this project wrote it."""
 
     path: Path
     is_foreign: bool
-    """Whether the shard is third-party: its images are then checked too; our writer has checked its own."""
+    """Whether the shard is third-party. If so, its images are checked too, as our writer does before it writes."""
 
 
 def read_shard(shard: ShardToRead, /, advance: Callable[[int, int], None] = lambda *_: None) -> ShardContents:

@@ -59,7 +59,7 @@ class ShardSet:
             ) from error
         if data is None:
             raise ManifestError(
-                f"{path} does not hash to {manifest.samples_sha256} as {MANIFEST_FILE} says; "
+                f"{path} does not hash to {manifest.samples_sha256} as in {MANIFEST_FILE}; "
                 "materialize the shard_manifest of this cell again"
             )
         try:
@@ -85,8 +85,8 @@ class ShardSet:
     def require_intact(self) -> None:
         """Make sure that every shard is the one that the manifest describes.
 
-        For shards at URLs, the server's facts are compared; each sample is compared when it is read. For shards on
-        disk, sizes are always compared. A shard is hashed again if its inode, size or modification time has changed
+        For shards at URLs, the server's facts are compared, and each sample when it is read. For shards on disk, sizes
+        are always compared. A shard is hashed again if its inode, size or modification time has changed
         since it was last hashed.
 
         Raises:
@@ -99,14 +99,14 @@ class ShardSet:
             forget_verified(self.folder)
             raise ManifestError(
                 f"{abbreviate_list(problems, '; ')}; expected the bytes of the manifest: `tta-pipeline run` makes the "
-                "shards of this cell again, or fetch those that others made"
+                "shards of this cell again; fetch third-party shards again"
             )
         self.note_verified()
 
     def note_verified(self) -> None:
-        """Note that the shards on this machine match the hashes in the manifest.
+        """Record that the shards on this machine match the hashes in the manifest.
 
-        Without this note the shards are hashed again before the next run, so a failure to write it does no harm.
+        Without this record the shards are hashed again before the next run, so a failure to write it is harmless.
         """
         if self.remote is not None:
             return
@@ -131,7 +131,7 @@ class ShardSet:
 
 
 def find_damage(folder: Path, shards: Iterable[ShardFacts]) -> Iterator[str]:
-    """Yield a sentence on each of *shards* that lies in *folder* with other bytes, or not at all.
+    """Yield a sentence on each of *shards* that is missing from *folder* or differs there.
 
     A shard is hashed only if its inode, size or modification time has changed since it was last hashed.
     """

@@ -7,7 +7,7 @@ import numpy as np
 from tta_pipeline.shards.set_contents import PublishedShardSet
 from tta_pipeline.shards.set_facts import WriterRecord
 
-_NUM_OWN_FILES = 6  # writer's record, manifest, sample index, checksums, measurements, note of what was verified
+_NUM_OWN_FILES = 6  # writer's record, manifest, sample index, checksums, measurements, record of verified shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ def shard_set_row(
     Args:
         published: The shard set.
         record: The writer's record; None for third-party shards.
-        benchmark_name: Name of the benchmark here; the manifest of third-party shards may have another.
+        benchmark_name: Name of the benchmark here; the manifest of third-party shards may contain another name.
         dataset: Name of the dataset.
     """
     manifest = published.shard_set.manifest

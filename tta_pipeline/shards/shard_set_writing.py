@@ -65,7 +65,7 @@ def fingerprint(target: Target, source_version: str, class_map: ClassMap, settin
     """Return the hash of everything that determines the shards."""
     chosen = settings.model_dump(mode="json")
     if settings.interpolation == "bilinear":
-        del chosen["interpolation"]  # so that sets stay that were made before there was a choice
+        del chosen["interpolation"]  # so that sets made by earlier versions, which had no choice, are kept
     decisive = [
         WRITER_VERSION,
         target.benchmark_name,
@@ -96,7 +96,7 @@ def write_shards(
         class_map: Labels; the class of every image must be in it.
         settings: Limits, order and processing of the images.
         progress: Counts images and bytes done.
-        workers: Processes that each write one shard at a time, where that is faster; None: this process writes.
+        workers: Processes that each write one shard at a time, if that is faster; None: this process writes.
 
     Raises:
         ClassMapError: a class folder is not in the class map, and the settings do not allow skipping it.
@@ -164,11 +164,11 @@ def write_shards(
 def find_unchanged(
     target: Target, cell: Cell, version: str, class_map: ClassMap, settings: ShardSettings
 ) -> WriterRecord | None:
-    """Return the record of the existing shards of *cell* if `write_shards` would write the same, else None."""
+    """Return the record of the existing shards of *cell* if `write_shards` would write the same, or None."""
     record = read_finished_record(target.folder)
     if record is None or record.fingerprint != fingerprint(target, version, class_map, settings):
         return None
-    # A record says each fact beside the fingerprint too, and the manifest copies them: an edited one is written again.
+    # The record repeats each fact of the fingerprint, and the manifest copies them: an edited record is written again.
     expected = ExpectedShardSet(
         cell=cell,
         benchmark=target.benchmark_name,
@@ -194,7 +194,7 @@ def shard_bounds(sizes: Sequence[int], settings: ShardSettings) -> list[int]:
     """Return the bounds of the shards: positions among the samples, from 0 to the number of samples.
 
     *sizes* are the bytes of each sample with all its headers, see `sample_bytes`. There are exactly as many shards as
-    requested, or as few as the limit allows; their sample counts differ by at most one.
+    requested, or as few as the limit allows. Their sample counts differ by at most one.
     """
     num_samples = len(sizes)
     if settings.num_shards:
@@ -356,7 +356,7 @@ def _unwritable(target: Path, listing: Listing, error: OSError) -> ShardError:
 
 
 def order_images(images: Sequence[ListedImage], settings: ShardSettings, cell: Cell) -> list[ListedImage]:
-    """Return *images* of *cell*, given sorted by name, in the order that *settings* ask for."""
+    """Return *images* of *cell*, given sorted by name, in the order that *settings* define."""
     if settings.order == "source":
         return list(images)
     return [images[position] for position in _positions(images, settings, cell).tolist()]

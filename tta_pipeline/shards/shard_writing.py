@@ -33,7 +33,7 @@ class PlannedShard:
     members: Sequence[PlannedMember]
     settings: ShardSettings
     labels: Mapping[str, int]
-    """The label of each class, for `.cls` and `.json` members if the settings ask for them."""
+    """The label of each class, for `.cls` and `.json` members if the settings require these."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # There may be millions of named tuples; sending them to another process takes ten times as long as columns.
@@ -41,7 +41,7 @@ class PlannedShard:
         return _planned_shard, (self.path, tuple(zip(*images, strict=True)), names, keys, self.settings, self.labels)
 
 
-def _planned_shard(  # noqa: PLR0917 - what `__reduce__` gives has no names
+def _planned_shard(  # noqa: PLR0917 - what `__reduce__` returns has no names
     path: Path,
     image_columns: Sequence[Sequence[Any]],
     names: Sequence[str],

@@ -1,4 +1,4 @@
-"""Comparison of third-party shards with what a file beside them says: numbers of shards and samples, and a checksum."""
+"""Compare third-party shards with the totals in a file next to them: numbers of shards and samples, and a checksum."""
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
@@ -17,14 +17,14 @@ _OUR_FILES = frozenset({MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, VERIFIED_FI
 
 
 def require_stated_totals(shards: Sequence[Path], num_samples: int) -> None:
-    """Compare *shards*, which hold *num_samples*, with what files beside them say, as the layouts have them."""
+    """Compare *shards* with *num_samples* samples with the totals in the files that the layouts put next to them."""
     folders = {path.resolve().parent for path in shards}
     for folder in folders:
         for file, stated in find_stated_totals(folder):
             parts = {part for part in stated.num_samples for path in shards if path.name.startswith(part)}
             if len(folders) == len(parts) == 1 and (expected := stated.num_samples[parts.pop()]) != num_samples:
                 raise ManifestError(
-                    f"{folder}: found {count_of(num_samples, 'sample')}; expected {expected:,} as {file} says: "
+                    f"{folder}: found {count_of(num_samples, 'sample')}; expected {expected:,} as in {file}: "
                     "fetch the missing shards"
                 )
             _require_every_shard(folder, file, stated)
@@ -34,7 +34,7 @@ def require_stated_totals(shards: Sequence[Path], num_samples: int) -> None:
 def _require_every_shard(folder: Path, file: str, stated: StatedTotals) -> None:
     if stated.num_shards is not None and (found := len(find_shard_files(folder))) != stated.num_shards:
         raise ManifestError(
-            f"{folder}: found {count_of(found, 'shard')}; expected {stated.num_shards:,} as {file} says: fetch the "
+            f"{folder}: found {count_of(found, 'shard')}; expected {stated.num_shards:,} as in {file}: fetch the "
             f"missing shards, or remove {file} to adopt these as they are"
         )
 
@@ -45,8 +45,8 @@ def _require_checksum(folder: Path, file: str, stated: StatedTotals) -> None:
     found = _folder_md5(folder, _OUR_FILES | {file}, stated.added_later)
     if found != stated.folder_md5:
         raise ManifestError(
-            f"{folder}: found files that hash to {found}; expected {stated.folder_md5} as {file} says. This "
-            "checksum cannot tell which file has changed, is missing or was added: fetch them again, or remove "
+            f"{folder}: found files that hash to {found}; expected {stated.folder_md5} as in {file}. The "
+            "checksum does not show which file has changed, is missing or was added: fetch all files again, or remove "
             f"{file} to adopt them as they are"
         )
 

@@ -1,6 +1,6 @@
 """Tar members, written and read byte by byte: the same members always give the same bytes.
 
-Format: POSIX.1-1988 ustar with mode 0644, no owner and time 0; names over 100 bytes get a PAX header (POSIX.1-2001).
+Format: POSIX.1-1988 ustar with mode 0644, no owner and time 0. Names over 100 bytes get a PAX header (POSIX.1-2001).
 `tar`, Python's tarfile and webdataset read both.
 """
 
@@ -75,7 +75,7 @@ def _pax_field(keyword: bytes, value: bytes) -> bytes:
 
 
 class Member(NamedTuple):
-    """One regular file of an archive; *data* lies at *offset*."""
+    """One regular file of an archive; *data* begins at *offset*."""
 
     name: str
     offset: int
@@ -142,7 +142,7 @@ class TarReader:
             if header.kind in FILE_KINDS:
                 return fields.get("path", header.name), int(fields.get("size", header.size_bytes))
             if header.kind == FOLDER:
-                fields = {}  # a folder says nothing that the names of its files do not say
+                fields = {}  # a folder adds nothing to the names of its files
             elif header.kind in EXTENSION_KINDS:
                 fields |= self._extension(start, header)
             else:

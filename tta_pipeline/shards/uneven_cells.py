@@ -18,10 +18,10 @@ from tta_pipeline.shards.shard_set import ShardSet
 
 
 def find_uneven_cells(benchmark: Benchmark, locations: Locations) -> Mapping[Cell, str]:
-    """Return the cells of *benchmark* with other images than most of those that have a manifest, and what they have.
+    """Return the cells of *benchmark* whose images differ from most cells with a manifest, each with a description.
 
-    Without severities, as in ImageNetV2, each cell has photographs of its own. If the shards are in different orders,
-    every index is read: seconds for the 75 of ImageNet-C.
+    Without severities, as in ImageNetV2, each cell has its own photographs. If the shards are in different orders,
+    every index is read, which takes seconds for the 75 of ImageNet-C.
     """
     manifests = dict(_read_manifests(benchmark, locations))
     if len({manifest.order.sha256 for manifest in manifests.values()}) < 2:
@@ -45,7 +45,7 @@ def find_uneven_cells(benchmark: Benchmark, locations: Locations) -> Mapping[Cel
     for cell, (num_images, num_classes) in counts.items():
         if counts[cell] != usual:
             uneven[cell] = (
-                f"{cell.key} has {num_images:,} images of {num_classes:,} classes, where other cells have "
+                f"{cell.key} has {num_images:,} images of {num_classes:,} classes, while other cells have "
                 f"{usual[0]:,} of {usual[1]:,}"
             )
         elif usually_shown not in (None, shown.get(cell)):
@@ -55,6 +55,6 @@ def find_uneven_cells(benchmark: Benchmark, locations: Locations) -> Mapping[Cel
 
 def _read_manifests(benchmark: Benchmark, locations: Locations) -> Iterator[tuple[Cell, Manifest]]:
     for cell in benchmark.cells:
-        with suppress(ManifestError, ClassMapError):  # whoever needs these shards says what is wrong with them
+        with suppress(ManifestError, ClassMapError):  # reported when these shards are used
             folder = locations.shards(benchmark.name, cell)
             yield cell, read_manifest(folder, expected_for_cell(locations, benchmark.name, cell))

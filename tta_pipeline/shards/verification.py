@@ -50,7 +50,7 @@ def find_shard_sets(roots: Iterable[Path]) -> tuple[Path, ...]:
 def verify_shard_sets(folders: Sequence[Path], progress: Reporter) -> Iterator[Verdict]:
     """Yield the verdict on each shard set. Shards are hashed on all cores: hashlib releases Python's global lock.
 
-    An intact set whose checksums are lost gets them again.
+    Missing checksums of an intact set are written again.
     """
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="tta-verify") as pool:
         yield from (_verify_one(folder, pool, progress) for folder in folders)

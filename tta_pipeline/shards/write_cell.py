@@ -1,4 +1,4 @@
-"""Writing the shards and the manifest of one cell, of a folder of class folders, or of images in memory."""
+"""Write the shards and the manifest of one cell, from a folder of class folders or from images in memory."""
 
 import hashlib
 from collections.abc import Iterable
@@ -77,11 +77,11 @@ def shard_images(
 ) -> ShardSet:
     """Write *images* as the shards of *cell* into *output*, read every byte back, and return the set.
 
-    The images are kept in a file in `$TMPDIR` until all are there, since shards hold them in another order.
+    The images are kept in a file in `$TMPDIR` until all have arrived, since shards store them in another order.
 
     Args:
         images: Class, file name and content of each image; a PIL image becomes a PNG file.
-        output: See `shard_split`, as for all others.
+        output: Folder of the shards; see `shard_split`.
         cell: Cell of the images.
         settings: Limits, order and processing of the images.
         benchmark_name: Name of the benchmark in the manifest.
