@@ -44,17 +44,17 @@ def load_benchmark_model(benchmark: Benchmark, name: str, locations: Locations) 
 
 
 def describe_class_count(error: ClassCountError, benchmark: Benchmark, name: str, locations: Locations) -> str:
-    """Return the message of *error* about the model *name* with the class folders, one of which may be at fault."""
+    """Return the message of *error* about the model *name* with the class folders, one of which may be the cause."""
     pinned_at = locations.class_map(benchmark.name)
     pinned = read_pinned_class_map(pinned_at)
     if getattr(benchmark.models[name], "classes", None):
         return str(error)
     if benchmark.names_classes:
-        return f"{error}. The classes are those of class_map, {benchmark.class_map}: correct it if it is another set's"
+        return f"{error}. The classes come from class_map, {benchmark.class_map}: correct it if it is another dataset's"
     if pinned is None:
         return str(error)
     return (
         f"{error}. The {len(pinned.classes)} classes are the class folders of the images, "
-        f"{abbreviate_list(pinned.classes, most=12)}: if one of them is no class, remove it, {pinned_at} and "
+        f"{abbreviate_list(pinned.classes, most=12)}: if one of them is not a class, remove it, {pinned_at} and "
         f"{locations.shards(benchmark.name, TRAIN).parents[1]}"
     )

@@ -187,7 +187,7 @@ def _calibration(cell: CellOfPass) -> Calibration:
 
 
 def _label_free(samples: SampleScores[npt.NDArray[Any]]) -> LabelFreeScores:
-    """Return the scores of one cell that need no labels; those by probes are None where nothing asked for them."""
+    """Return the scores of one cell that need no labels; scores from probes are None if no probe was requested."""
     found: dict[str, Any] = {
         name: None if values is None else float(values[0])
         for name, values in label_free_scores(samples, [len(samples.labels)]).items()

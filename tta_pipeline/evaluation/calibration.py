@@ -25,10 +25,10 @@ def calibration_bins(confidences: npt.NDArray[np.float64], correct: npt.NDArray[
 
 
 def adaptive_calibration_error(confidences: npt.NDArray[np.float64], correct: npt.NDArray[np.bool_]) -> float:
-    """Return the calibration error in [0, 1] of *confidences* and *correct*, (N,), in 15 bins of equally many samples.
+    """Return the calibration error in [0, 1] of *confidences* and *correct*, (N,), in 15 equally large bins.
 
     Nguyen and O'Connor 2015, "Posterior calibration and exploratory analysis for natural language processing models".
-    Samples of equal confidence each count as the mean of them, so that their order decides nothing.
+    Samples of equal confidence each count as their mean, so that their order does not matter.
     """
     sure, right = _surest_first(confidences, correct)
     parts = zip(np.array_split(sure, NUM_BINS), np.array_split(right, NUM_BINS), strict=True)
@@ -50,7 +50,7 @@ def class_wise_calibration_error(gaps: npt.NDArray[np.float64], num_samples: int
 
 
 _ONE = 2**30
-"""One, as the sums count it: the sum of whole numbers does not depend on their order, which a GPU leaves to chance."""
+"""The sums' unit for 1: a sum of whole numbers does not depend on their order, which varies on a GPU."""
 
 
 class ClassGaps:
@@ -76,7 +76,7 @@ class ClassGaps:
         bins = (probabilities * NUM_BINS).ceil().long().sub(1).clamp(0, NUM_BINS - 1)
         places = bins + NUM_BINS * torch.arange(num_classes, device=device)
         if self._joined is not None:
-            # The number of an unknown sample's cell is above those of the known ones; it adds 0 to any.
+            # The cell number of an unknown sample is above all numbers of known samples; it adds 0 to any cell.
             cells = torch.from_numpy(self._joined.set_numbers(indices) % self._num_cells)
             places = places + NUM_BINS * num_classes * cells.to(device, non_blocking=True)[:, None]
         gaps = (probabilities * _ONE).round().long()
@@ -90,10 +90,10 @@ class ClassGaps:
 
 
 def area_under_risk_coverage(confidences: npt.NDArray[np.float64], correct: npt.NDArray[np.bool_]) -> float:
-    """Return the mean, over n, of the error of the n samples of highest *confidences*, (N,); *correct* is (N,).
+    """Return the mean, over n, of the error of the n most confident samples; *confidences* and *correct* are (N,).
 
     Geifman and El-Yaniv 2017, "Selective classification for deep neural networks", section 2, as the mean of their
-    curve. Samples of equal confidence each count as the mean of them, so that their order decides nothing.
+    curve. Samples of equal confidence each count as their mean, so that their order does not matter.
     """
     _, right = _surest_first(confidences, correct)
     return float((np.cumsum(1 - right) / np.arange(1, len(right) + 1)).mean())
@@ -102,7 +102,7 @@ def area_under_risk_coverage(confidences: npt.NDArray[np.float64], correct: npt.
 def _surest_first(
     confidences: npt.NDArray[np.float64], correct: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the confidences in descending order, and the share of correct ones among the equals of each, both (N,)."""
+    """Return the confidences in descending order, and the accuracy of the samples with each confidence, both (N,)."""
     levels, places, counts = np.unique(confidences, return_inverse=True, return_counts=True)
     shares = np.bincount(places, correct) / counts
     return np.repeat(levels, counts)[::-1], np.repeat(shares, counts)[::-1]

@@ -1,4 +1,4 @@
-"""The part of a pass that each cell of a stream has: its samples, and its share of the cost."""
+"""The share of each cell in a pass over a stream: its samples, and its part of the cost."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class CellShare:
 
 @dataclass(frozen=True, kw_only=True)
 class CellOfPass:
-    """The part of a pass that one cell has."""
+    """The part of a pass that belongs to one cell."""
 
     number: int
     """Position of the cell in the stream."""

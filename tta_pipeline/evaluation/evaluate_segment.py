@@ -38,7 +38,7 @@ class SampleLoaders:
     def make(
         self, opened: OpenStream, whole: StreamOrder, part: slice, features: torch.Tensor | None
     ) -> Stream | FeatureLoader:
-        """Return the samples of *part* of the order *whole*, or their *features* in place of images."""
+        """Return the samples of *part* of the order *whole*, or their *features* instead of images."""
         order = whole if part == slice(0, len(whole)) else replace(whole, indices=whole.indices[part])
         if features is None:
             return self.stream(opened, order)
@@ -79,7 +79,7 @@ def evaluate_segment(
     checkpoint: Checkpoint | None = None,
     known_threshold: Callable[[], float | None] = lambda: None,
 ) -> Measurement:
-    """Let *driver* predict every sample of *opened* once, from its present state, and return the measurements.
+    """Let *driver* predict every sample of *opened* once, from its current state, and return the measurements.
 
     Args:
         driver: The method under its protocol.
@@ -87,7 +87,7 @@ def evaluate_segment(
         loaders: How they are read.
         precision: Precision of the forward passes; the caller sets the arithmetic.
         advance: Called with the size of each batch.
-        kept: Features of the images, to read or to keep; None: images are read.
+        kept: Features of the images, to read or to store; None: images are read.
         done: Parts of the segment that were evaluated before an interruption; only the rest is evaluated now.
         checkpoint: When and how to save finished parts; None: the segment is one part.
         known_threshold: Finds the threshold between known and unknown images, if there are unknown ones.

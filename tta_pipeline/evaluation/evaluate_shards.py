@@ -99,7 +99,7 @@ def evaluate(
         precision: Precision of the forward pass; fp16 only for methods without gradients.
         num_threads: Decoding threads; None: one per core, at most 8.
         keep: Whether the result has `.predictions`, a table of key, label, prediction, confidence and correct.
-        progress: Reporter of the evaluated images.
+        progress: Reports the evaluated images.
 
     Returns:
         The same evaluation that the pipeline stores: `.error`, `.ece`, `.images_per_s`, `.order_hash` and so on.
@@ -156,14 +156,14 @@ def _subject(
     subset_name: str,
     num_threads: int,
 ) -> Subject:
-    """Return what is evaluated: *method* as it is now, on *shards*."""
+    """Return what is evaluated: *method* in its current state, on *shards*."""
     manifest = shards.manifest
     settings: JsonObject = {
         "method": _method_name(method), "hyperparameters": method.hyperparameters.model_dump(mode="json"),
         "batch_size": batch_size, "precision": precision, "subset": subset_name,
     }  # fmt: skip
     model = _model_facts(method.model)
-    # The images are of no benchmark file, which would name their dataset.
+    # The images belong to no benchmark file, which would name their dataset.
     origin = origin_of_settings(
         _method_name(method), method.hyperparameters, batch_size=batch_size, architecture=model.architecture
     )
@@ -200,13 +200,13 @@ def _subject(
 
 
 def _subset_name(shards: Shards, limit: int | None) -> str:
-    """Return the name of the evaluated samples: of a rank's share, of the first ones, of both, or of all."""
+    """Return the name of the evaluated samples: a rank's share, the first samples, both, or all."""
     named = (shards.share, Subset(first=limit).name if limit else "")
     return ", ".join(filter(None, named)) or _ALL
 
 
 def _normalisation(model: nn.Module) -> JsonObject:
-    """Return mean and standard deviation of each channel; empty lists if the model has none that are known."""
+    """Return mean and standard deviation of each channel; empty lists if the model's are not known."""
     is_known = isinstance(model, Normalized)
     # float32 holds only seven digits.
     return {
@@ -226,7 +226,7 @@ def _model_facts(model: nn.Module) -> ModelFacts:
 
 
 def _method_name(method: Method) -> str:
-    """Return the name of *method*: its own, or its import path, since an inherited name is that of another method."""
+    """Return the name of *method*: its own, or its import path, since an inherited name belongs to another method."""
     kind = type(method)
     return method.name if "name" in {**vars(kind), **vars(method)} else f"{kind.__module__}:{kind.__qualname__}"
 

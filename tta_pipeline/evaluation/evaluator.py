@@ -1,4 +1,4 @@
-"""Evaluation of one experiment over the segments of its streams, with networks and loaders that are made here."""
+"""Evaluation of one experiment over the segments of its streams, with its networks and loaders."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -172,7 +172,7 @@ class Evaluator:
         Args:
             opened: The stream.
             advance: Called with the size of each batch.
-            segment: Stream and position of the segment: features are cached for each, since a network may draw.
+            segment: Stream and position of the segment: features are cached per segment, since a network may be random.
             done: Parts of the stream that were evaluated before an interruption; only the rest is evaluated now.
             checkpoint: When and how to save finished parts; None: the stream is one part.
 
@@ -209,7 +209,7 @@ class Evaluator:
 
     @property
     def place(self) -> str:
-        """File and line of the method, or else of the network, that a user wrote; else empty."""
+        """File and line of the user's own method or, without one, network; empty if there is neither."""
         method = self._require_driver().method
         kinds = (type(method), *map(type, method.model.modules()))
         return place_of(*(getattr(kind, "_predict", None) or getattr(kind, "forward", None) for kind in kinds))

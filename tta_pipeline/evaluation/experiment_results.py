@@ -32,7 +32,7 @@ from tta_pipeline.util.files import hash_file
 
 
 class Unit(NamedTuple):
-    """A cell where a stream meets it; experiments are compared unit by unit."""
+    """A cell at a position of a stream; experiments are compared unit by unit."""
 
     stream: str
     """Partition key of the stream."""
@@ -48,15 +48,15 @@ class CountedCell:
     """The evaluation of one cell that counts."""
 
     row: Evaluation
-    """With the labels that the files state now."""
+    """The evaluation, with the labels of the current files."""
     path: Path
     """The file of its result."""
     is_of_others: bool = False
-    """Whether it was added from what others published."""
+    """Whether it was added from a publication."""
 
     @property
     def unit(self) -> Unit:
-        """Where the stream meets the cell."""
+        """The position of the cell in the stream."""
         return Unit(self.row.cell.stream, self.row.cell.seed, self.row.cell.position, self.cell.key)
 
     @property
@@ -73,12 +73,12 @@ class CountedCell:
         """Return the prediction for each sample.
 
         Raises:
-            RecordError: they were not kept, are missing or damaged.
+            RecordError: the predictions were not kept, are missing or damaged.
         """
         path, sha256 = self.predictions_path, self.row.predicted.samples_sha256
         if path is None or sha256 is None:
             raise RecordError(
-                f"{self.row.labels.experiment} at {self.cell.key} kept no predictions; expected one for each sample: "
+                f"{self.row.labels.experiment} at {self.cell.key} has no predictions; expected one for each sample: "
                 "evaluate it again with keep_predictions"
             )
         try:
@@ -99,7 +99,7 @@ class CountedCell:
                 yield (
                     f"{self.predictions_path} has {len(kept.positions)} predictions, "
                     f"{kept.num_correct(shard_set.index)} of them correct; expected {self.row.scores.num_samples} and "
-                    f"{self.row.scores.num_correct} as its result says"
+                    f"{self.row.scores.num_correct} as in its result"
                 )
         except (RecordError, ManifestError) as error:
             yield str(error)
@@ -113,7 +113,7 @@ class ExperimentResults:
     experiment_name: str
     locations: Locations
     is_trial: bool = False
-    """Whether it is a trial of a tuning, whose results lie in a folder of their own and never count."""
+    """Whether it is a trial of a tuning; results of trials are in a separate folder and never count."""
 
     @property
     def spec(self) -> Experiment:
@@ -131,7 +131,7 @@ class ExperimentResults:
 
     @cached_property
     def labels(self) -> Labels:
-        """What the files say of the experiment and that changes no prediction.
+        """Facts from the files about the experiment that change no prediction.
 
         Raises:
             EvaluationError, RecordError: see `resolve_experiment`.
@@ -148,7 +148,7 @@ class ExperimentResults:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Seeds of the streams that the benchmark file asks for."""
+        """Seeds of the streams in the benchmark file."""
         return self.spec.all_seeds
 
     def folder(self, cell: Cell) -> Path:
@@ -184,7 +184,7 @@ class ExperimentResults:
         return None if unknown is None else self.locations.shards(unknown.benchmark, cell)
 
     def expected_unknown(self, cell: Cell) -> ExpectedShardSet:
-        """Return what is expected of the shards of the unknown images in the stream of *cell*, if there are any.
+        """Return the expectations of the shards of the unknown images in the stream of *cell*, if there are any.
 
         Raises:
             ClassMapError: the pinned class map of their benchmark is damaged.
@@ -194,7 +194,7 @@ class ExperimentResults:
 
     @property
     def clean_folder(self) -> Path | None:
-        """Folder of the clean images whose confidences set the threshold for unknown ones; None if there is none."""
+        """Folder of the clean images whose confidences set the threshold for unknown images; None if there is none."""
         if self.spec.protocol.unknown is None or not self.benchmark.has_clean:
             return None
         return self.locations.shards(self.benchmark.name, CLEAN)
@@ -224,7 +224,7 @@ class ExperimentResults:
         return read_plan(self.locations, self.benchmark.name, self.experiment_name)
 
     def planned_stream(self, plan: StreamPlan) -> PlannedStream | None:
-        """Return the stream of *plan* in the experiment's plan; None if that does not have it, with these cells."""
+        """Return the stream of *plan* in the experiment's plan; None if it is missing there or has other cells."""
         cells = [tuple(cell.key for cell in each.cells) for each in plan.segments]
         for stream in self.plan.streams if self.plan else ():
             if (stream.key, stream.seed) == (plan.key.key, plan.seed):
@@ -244,7 +244,7 @@ class ExperimentResults:
         Args:
             key: Key of the stream.
             fingerprints: Fingerprints of its segments.
-            with_predictions: Whether only results count whose predictions were kept and are intact.
+            with_predictions: Whether results count only if their predictions were kept and are intact.
             tell: Called with a message for each result that cannot be used.
         """
         wanted = {fingerprint[:16]: fingerprint for fingerprint in fingerprints}
@@ -268,7 +268,7 @@ class ExperimentResults:
     def counted(self, plan: StreamPlan) -> tuple[StoredResult, ...]:
         """Return the results of the stream of *plan* that count by the experiment's plan; they may be incomplete.
 
-        If predictions were first kept by a later pass that predicted the same, a result has them from there.
+        If a result has no predictions, it gets the predictions of a later pass that predicted the same.
         """
         asked = self.planned_stream(plan)
         if asked is None:
@@ -287,13 +287,13 @@ class ExperimentResults:
         )
 
     def all_counted_cells(self) -> Mapping[Unit, CountedCell]:
-        """Return all evaluations that count, in the order of the keys, by where a stream meets the cell."""
+        """Return all evaluations that count, in the order of the keys, by the cell's position in a stream."""
         finished = self.finished_keys()
         return {each.unit: each for key in self.keys if key in finished for each in self.counted_cells(key)}
 
     @property
     def planned_units(self) -> frozenset[Unit]:
-        """Where the streams of the experiment's plan meet cells."""
+        """The positions of cells in the streams of the experiment's plan."""
         return frozenset(
             Unit(stream.key, stream.seed, position, cell)
             for stream in (self.plan.streams if self.plan else ())
@@ -302,7 +302,7 @@ class ExperimentResults:
         )
 
     def relabelled(self, row: Evaluation) -> Evaluation:
-        """Return *row* with the labels that the files state now."""
+        """Return *row* with the labels of the current files."""
         with suppress(PipelineError):  # not tuned yet
             return replace(row, labels=self.labels.of_shift(row.cell.corruption))
         return row
@@ -311,19 +311,19 @@ class ExperimentResults:
         """Return the evaluation of each cell in each stream at *key*.
 
         Raises:
-            RecordError: a cell has none that counts.
+            RecordError: a cell has no evaluation that counts.
         """
         found = tuple(each.row for each in self.counted_cells(key))
         expected = sum(len(segment.cells) for plan in self.plans(key) for segment in plan.segments)
         if len(found) < expected:
             raise RecordError(
                 f"{self.benchmark.name}: {len(found)} of {expected} cells at {key.key} have a result of "
-                f"{self.experiment_name} by its present plan; expected a result for each cell: evaluate it"
+                f"{self.experiment_name} by its current plan; expected a result for each cell: evaluate it"
             )
         return found
 
     def is_finished(self, plan: StreamPlan) -> bool:
-        """Return whether there is a file for each fingerprint that the plan asks for; no file is read."""
+        """Return whether there is a file for each fingerprint of the plan; no file is read."""
         asked = self.planned_stream(plan)
         if asked is None or len(asked.fingerprints) < len(asked.segments):
             return False
@@ -332,7 +332,7 @@ class ExperimentResults:
 
     @property
     def has_results(self) -> bool:
-        """Whether any result lies at any of the keys, of whatever experiment."""
+        """Whether there is a result of any experiment at any of the keys."""
         return any(True for key in self.keys for _ in find_results(self.results_folder / self.key_folder(key)))
 
     def finished_keys(self) -> frozenset[PartitionKey]:
@@ -371,14 +371,14 @@ def link_of(stored: StoredResult) -> Link:
 def chosen_results(
     fingerprints: Sequence[str], found: Mapping[str, Sequence[StoredResult]]
 ) -> tuple[StoredResult, ...]:
-    """Return the results that count of a stream with *fingerprints*, see `choose_chain`."""
+    """Return the results of a stream with *fingerprints* that count, see `choose_chain`."""
     by_hash = {stored.sha256: stored for several in found.values() for stored in several}
     links = {fingerprint: [link_of(each) for each in several] for fingerprint, several in found.items()}
     return tuple(by_hash[link.sha256] for link in choose_chain(fingerprints, links))
 
 
 def _with_predictions(stored: StoredResult, others: Sequence[StoredResult]) -> StoredResult:
-    """Return *stored* with the predictions that one of *others* kept, if it kept none and they predicted the same."""
+    """Return *stored*; if it has no predictions, add the predictions of one of *others* that predicted the same."""
     rows = stored.result.evaluations
     if rows[0].predicted.samples_sha256 is not None:
         return stored
@@ -398,7 +398,7 @@ def _problem_of_predictions(stored: StoredResult) -> str:
     row = stored.result.evaluations[0]
     path = predictions_path(stored.path.parent, row)
     if path is None:
-        return f"{stored.path.name} kept no predictions; they are asked for"
+        return f"{stored.path.name} has no predictions, and this run keeps them"
     try:
         is_intact = hash_file(path) == row.predicted.samples_sha256
     except OSError as error:
@@ -407,7 +407,7 @@ def _problem_of_predictions(stored: StoredResult) -> str:
 
 
 def shift_facts(dataset: Dataset, shift: str) -> ShiftFacts:
-    """Return what *dataset* says of *shift*, one of its names or clean images, for a record."""
+    """Return the facts of *dataset* about *shift*, one of its names or clean images, for a record."""
     found = dataset.facts_of(shift)
     return ShiftFacts(
         shift_position=found.shift_position,

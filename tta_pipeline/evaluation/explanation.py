@@ -1,4 +1,4 @@
-"""Explanation why the streams at a key are finished or not, for the verb `why`."""
+"""Explain why the streams at a key are finished or not, for the verb `why`."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ class Explanation:
     reason: str
     """Short reason why the segment is finished or not."""
     standing: Standing | None
-    """None: shards are missing, so that the present fingerprint is not known."""
+    """None: shards are missing, so the current fingerprint is not known."""
 
     @property
     def is_finished(self) -> bool:
@@ -99,7 +99,7 @@ def explain(
 
 
 def _explain_missing_shards(results: ExperimentResults, plans: Sequence[StreamPlan]) -> str:
-    """Return which shards that *plans* need were not made yet, and what to type; empty if all were."""
+    """Return which shards that *plans* need are missing, and what to type; empty if none is missing."""
     key = plans[0].key
     folders = {cell: results.folder(cell) for plan in plans for cell in plan.cells}
     if clean := results.source_folder or results.clean_folder:

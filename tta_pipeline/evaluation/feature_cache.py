@@ -1,13 +1,13 @@
 """Cache of the features of a frozen model, so that several methods share one forward pass.
 
-`source`, `lame`, `t3a` and `neo` change no layer before the classifier, nor do `zero_shot` and the methods for a CLIP
-that leave its image tower as it is. The first of them that sees a cell computes its features, the input of the
-classifier; the others read these instead of pixels, and run the classifier alone. Methods that read crops of an image
-share the features of the same crops.
+`source`, `lame`, `t3a` and `neo` change no layer before the classifier, nor do `zero_shot` and the CLIP
+methods that do not change the image tower. The first of them that sees a cell computes its features, the input of the
+classifier. The others read the features instead of pixels, and run only the classifier. Methods that read crops of an
+image share the features of the same crops.
 
-The features lie beside decoded cells, in a file `<64 hex digits>-<manifest's sha256>.features`. Its name depends on
-everything that determines them, including batches and machine, so that predictions are the same bit for bit. It has
-safetensors, sealed: `features`, (N, D), or (N V, D) of V views of each image, in the order of the stream.
+The features are stored next to decoded cells, in a file `<64 hex digits>-<manifest's sha256>.features`. Its name
+depends on everything that determines them, including batches and machine, so predictions are the same bit for bit. The
+file contains sealed safetensors: `features`, (N, D), or (N V, D) for V views of each image, in stream order.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class FeatureCacheEntry:
     manifest_sha256: str
     num_samples: int
     num_views: int | None = None
-    """Number V of views of each sample; None: the features are of the samples themselves."""
+    """Number V of views of each sample; None: features of the samples themselves."""
 
     @property
     def path(self) -> Path:
@@ -71,7 +71,7 @@ class FeatureCacheEntry:
         return features if self.num_views is None else features.view(self.num_samples, self.num_views, -1)
 
     def write(self, features: torch.Tensor) -> None:
-        """Write *features*, (N, D) or (N V, D), if there is room; failures are ignored, since the cache is optional."""
+        """Write *features*, (N, D) or (N V, D), if they fit; failures are ignored, since the cache is optional."""
         name = self._name
         with suppress(OSError):
             self.cells.files.write(name, seal(save({"features": features.contiguous()}), name))
@@ -79,7 +79,7 @@ class FeatureCacheEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureLoader:
-    """Batches of features in place of images, in stream order."""
+    """Batches of features instead of images, in stream order."""
 
     shard_set: JoinedSets
     order: StreamOrder

@@ -1,4 +1,4 @@
-"""Which evaluations keep the features of a frozen model for each other, and what these features depend on."""
+"""Decide which evaluations share the features of a frozen model, and what these features depend on."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ class FeatureSharing:
     def find(self, driver: ProtocolDriver, opened: OpenStream, segment: tuple[str, int]) -> FeatureCacheEntry | None:
         """Return the cache for the features of *opened*; None if the method reads more than features.
 
-        A user's own method has none: its base class does not tell what it does to the network. Call this with the
+        A user's own method has none: its base class does not show what it does to the network. Call this with the
         arithmetic of the evaluation.
         """
         experiment = self.experiment
@@ -76,7 +76,7 @@ class FeatureSharing:
             image_size=self.image_size,
             manifests=(*opened.manifests, *opened.unknown_manifests),
             machine=dict[str, Any](machine_facts(self.device)),
-            stream=[*segment, seed],  # of a network that draws
+            stream=[*segment, seed],  # for a network with randomness
             batch_size=self.experiment.batch_size,
             precision=self.experiment.precision,
             order=hashlib.sha256(opened.order.indices.astype("<i8").tobytes()).hexdigest(),
@@ -85,7 +85,7 @@ class FeatureSharing:
 
 @contextmanager
 def sharing_features(method: Method, kept: FeatureCacheEntry | None, features: torch.Tensor | None) -> Iterator[None]:
-    """Let *method* read *features* if they are given; else write the features that it computes to *kept*, if any."""
+    """Let *method* read *features* if given; otherwise write the features that it computes to *kept*, if any."""
     head = find_head(method) if kept else None
     if kept is None or head is None:
         yield

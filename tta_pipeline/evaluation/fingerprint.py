@@ -1,4 +1,4 @@
-"""Fingerprint of all that determines predictions or features, in readable parts; if equal, these need no computation.
+"""Fingerprint of all that determines predictions or features, in readable parts; if it is equal, they are reused.
 
 Library versions are not part of it: records hold them and `tta-pipeline why` shows them, but they outdate nothing.
 """
@@ -18,7 +18,7 @@ from tta_pipeline.util.json_values import Json, JsonObject
 from tta_pipeline.util.source_code import own_files, source_sha256
 
 EVALUATION_VERSION = "4"
-"""Version of what no other part covers: streams, feeding, the wrapping of models, the form of saved states."""
+"""Version of what no other part covers: streams, feeding, the wrapping of models, the format of saved states."""
 NETWORK_CODE = "tta_pipeline.models.normalized:Normalized"
 """Class that wraps every network."""
 
@@ -31,7 +31,7 @@ class Fingerprint:
 
     @property
     def text(self) -> str:
-        """Parts as canonical JSON, made anew each time: a long stream has many fingerprints."""
+        """Parts as canonical JSON, made on each access to save memory: a long stream has many fingerprints."""
         return json.dumps(self.parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @cached_property
@@ -46,12 +46,12 @@ class StreamSoFar:
 
     num_cells: int = 0
     cells_sha256: str = ""
-    """Hash of the keys of the cells, which a benchmark file decides."""
+    """Hash of the keys of the cells, which the benchmark file defines."""
     data_sha256: str = ""
     """Hash of the keys and manifests of the cells."""
 
     def followed_by(self, manifests: Iterable[Manifest]) -> Self:
-        """Return the cells before the next segment, if those of this one have *manifests*."""
+        """Return the cells before the next segment, if this segment's cells have *manifests*."""
         num_cells, cells_sha256, data_sha256 = self.num_cells, self.cells_sha256, self.data_sha256
         for manifest in manifests:
             num_cells += 1
@@ -81,7 +81,7 @@ def fingerprint(
         arithmetic: Settings of float arithmetic; see `arithmetic_flags`.
         image_size: Height and width in pixels.
         manifests: Manifests of the cells from which the numbers are computed, in order.
-        before: Cells that a method that adapts has met before these.
+        before: Cells that an adapting method has processed before.
         version: Version of everything that no part covers.
         own: Further parts by name.
     """
@@ -124,7 +124,7 @@ def _method_code(experiment: Experiment) -> tuple[str, ...]:
 
 
 def diff_parts(stored: JsonObject, present: JsonObject) -> dict[str, tuple[Any, Any]]:
-    """Return the differing parts of two fingerprints by dotted name, each with its stored and present value."""
+    """Return the differing parts of two fingerprints by dotted name, each with its stored and current value."""
     found: dict[str, tuple[Any, Any]] = {}
     for name in sorted(stored.keys() | present.keys()):
         before, now = stored.get(name), present.get(name)

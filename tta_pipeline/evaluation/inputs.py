@@ -63,17 +63,17 @@ class SharedCache:
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """The inputs of an experiment on a machine; each is read when it is first asked for."""
+    """The inputs of an experiment on a machine; each is read on first use."""
 
     experiment: ExperimentResults
     machine: Machine
     known: SharedCache
     probes: frozenset[Probe] = frozenset()
     _opened: dict[Cell, Manifest] = field(default_factory=dict, init=False, repr=False)
-    """Manifests of the cells that were opened: those decide from then on, should a file have changed."""
+    """Manifests of the cells that were opened; they count from then on, even if a file changes."""
     _fingerprints: dict[StreamPlan, tuple[Fingerprint, ...]] = field(default_factory=dict, init=False, repr=False)
     _opened_unknown: dict[Cell, Manifest] = field(default_factory=dict, init=False, repr=False)
-    """The same of the unknown images in the stream of each cell."""
+    """The same for the unknown images in the stream of each cell."""
 
     @property
     def image_size(self) -> int:
@@ -126,7 +126,7 @@ class Inputs:
 
     @cached_property
     def known_clean(self) -> OpenStream | None:
-        """The clean images whose confidences set the threshold for unknown ones; None if there is none.
+        """The clean images whose confidences set the threshold for unknown images; None if there is none.
 
         Raises:
             ManifestError, StreamError: see `open_stream`.
@@ -138,7 +138,7 @@ class Inputs:
         return order_sets((ShardSet.open(folder, expected),), subset=experiment.spec.subset)
 
     def manifest(self, cell: Cell) -> Manifest:
-        """Return the manifest of *cell*: of the shards that were opened, or else of those that lie there.
+        """Return the manifest of *cell*: of the opened shards or, if none were opened, of the shards in the folder.
 
         Raises:
             ManifestError: the manifest cannot be read, or belongs to another shard set.
@@ -152,13 +152,13 @@ class Inputs:
         return self._fingerprints[plan]
 
     def note_opened(self, cells: Sequence[Cell], opened: OpenStream) -> None:
-        """Let the manifests of *opened*, the shards of *cells*, decide the fingerprints from now on."""
+        """Use the manifests of *opened*, the shards of *cells*, for fingerprints from now on."""
         self._fingerprints.clear()
         self._opened.update(zip(cells, opened.manifests, strict=True))
         self._opened_unknown.update(zip(cells, opened.unknown_manifests, strict=False))
 
     def fingerprints(self, plan: StreamPlan) -> Iterator[Fingerprint]:
-        """Yield the present fingerprint of each segment of *plan*, which covers the stream up to it.
+        """Yield the current fingerprint of each segment of *plan*, which covers the stream up to it.
 
         Manifests are read when their segment is reached.
 
@@ -201,7 +201,7 @@ class Inputs:
                 yield found
 
     def _unknown_part(self, met: StreamSoFar) -> dict[str, Any]:
-        """Return the part of a fingerprint about unknown images, where the stream has *met* some."""
+        """Return the part of a fingerprint about unknown images, if the stream has *met* any."""
         if not met.num_cells:
             return {}
         clean = self.known_clean.manifests[0].sha256 if self.known_clean else None

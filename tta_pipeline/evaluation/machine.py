@@ -24,7 +24,7 @@ class Machine:
     """Settings of the machine that evaluates; plain values, so that they can be sent to another process."""
 
     device: str = "auto"
-    """Device: auto (a free accelerator, else the CPU), cpu, a kind such as cuda (a free one), or one such as cuda:1."""
+    """Device: auto (a free accelerator, or the CPU), cpu, a kind such as cuda (a free one), or one such as cuda:1."""
     decode_threads: int = 0
     """Number of decoding threads of each process; 0: see `default_decode_threads`."""
     streams_per_device: int = 1
@@ -39,7 +39,7 @@ class Machine:
     stage_limit_bytes: int = 16 * 2**30
 
     def __post_init__(self) -> None:
-        """Refuse a URL in place of a folder."""
+        """Refuse a URL instead of a folder."""
         for name, folder in (("cache_dir", self.cache_dir), ("local_scratch_dir", self.local_scratch_dir)):
             if problem := url_problem(folder):
                 raise SettingsError(f"{name}: {problem}")
@@ -91,9 +91,9 @@ def cpu_model() -> str:
 
 
 class OtherLoad:
-    """Cores that other processes keep busy while something is measured, of those that this process may use.
+    """Cores that other processes keep busy during a measurement, among the cores that this process may use.
 
-    A timing beside other work is no property of the method: it is kept, and marked. The kernel counts in hundredths of
+    A timing during other work does not describe the method: it is kept, and marked. The kernel counts in hundredths of
     a second, so the time before a short pass counts too, up to a second.
     """
 
@@ -103,7 +103,7 @@ class OtherLoad:
         self._start = (old_enough or list(_moments))[-1 if old_enough else 0]
 
     def measure(self) -> float | None:
-        """Return the number of cores, on average since the start; None where the system does not say."""
+        """Return the number of cores, on average since the start; None if the system does not report it."""
         now, before = _Moment.now(), self._start
         if now.busy_s is None or before.busy_s is None:
             return None
@@ -117,7 +117,7 @@ _MIN_WINDOW_S = 1.0
 class _Moment(NamedTuple):
     at_s: float
     busy_s: float | None
-    """Seconds that the cores of this process have worked for anybody."""
+    """Seconds that the cores of this process have worked for any process."""
     own_s: float
 
     @classmethod
@@ -137,4 +137,4 @@ def _busy_s() -> float | None:
 
 
 _moments: deque[_Moment] = deque([_Moment.now()], maxlen=64)
-"""Starts of measurements in this process, and its own."""
+"""Starts of measurements in this process, and the process's own start."""

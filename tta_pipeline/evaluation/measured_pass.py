@@ -49,7 +49,7 @@ class Measurement:
     device: torch.device
     """The device that computed."""
     from_features: bool
-    """Whether kept features were read in place of images."""
+    """Whether stored features were read instead of images."""
     frozen_layers: str | None
     """Description of the norm layers that the method left as they were; see `describe_frozen_layers`."""
     num_adapted_parameters: int | None
@@ -57,9 +57,9 @@ class Measurement:
     pipeline_setup_s: float
     """Seconds that the construction of the stream took."""
     other_load: float | None
-    """Cores that other processes kept busy during the pass; None where the system does not say."""
+    """Cores that other processes kept busy during the pass; None if the system does not report it."""
     known_threshold: float | None = None
-    """Score at or above which an image counts as known; None without unknown images, or clean ones to find it."""
+    """Score at or above which an image counts as known; None without unknown images, or clean images to find it."""
 
 
 def measure_pass(

@@ -1,6 +1,6 @@
-"""A model's errors on clean images under its mean and std, and under other usual ones.
+"""A model's errors on clean images under its own mean and std, and under other usual values.
 
-Wrong values raise no error and silently cost accuracy: the first ViT rows of SAR (github.com/mr-eggplant/SAR, issue 5)
+Wrong values raise no error but reduce accuracy: the first ViT rows of SAR (github.com/mr-eggplant/SAR, issue 5)
 used ImageNet's values for a model trained with mean and std 0.5.
 """
 
@@ -60,7 +60,7 @@ _CIFAR = Normalisation(name="cifar", mean=(0.4914, 0.4822, 0.4465), std=(0.247, 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """The error on clean images under one normalisation, compared with the declared normalisation."""
+    """The error on clean images under one normalisation, compared with the declared one."""
 
     normalisation: Normalisation
     num_samples: int
@@ -111,7 +111,7 @@ class Fits:
             return f"{error}; its mean and std fit best"
         if self.better is None:
             return f"{error}; no other normalisation is better by more than chance, at best {best}"
-        return f"{error}, but {best}, which fits best: set mean and std of the model to those of its training"
+        return f"{error}, but {best}, which fits best: set mean and std of the model to its training's values"
 
     @property
     def rows(self) -> tuple[tuple[object, ...], ...]:

@@ -102,16 +102,16 @@ def _batch_size_finder(
 
 
 class _Prediction(NamedTuple):
-    """What a method gives for one batch."""
+    """A method's outputs for one batch."""
 
     log_probabilities: torch.Tensor
     """Log-softmax of the method's logits, float32 (B, K)."""
     source_logits: torch.Tensor | None
-    """The source model's logits (B, K), if the method has them."""
+    """The source model's logits (B, K), if the method computes them."""
     known_scores: torch.Tensor | None
     """The method's score that each image is known, (B,); None: the maximum softmax."""
     view_predictions: torch.Tensor | None
-    """Labels predicted for second views of the images, int64 (B,); None: nobody asked."""
+    """Labels predicted for second views of the images, int64 (B,); None without probes."""
 
 
 def _predict(

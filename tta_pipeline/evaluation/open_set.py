@@ -1,4 +1,4 @@
-"""How well scores tell known images from unknown ones, and the threshold between them. Known is the positive class."""
+"""How well scores separate known from unknown images, and the threshold between them. Known is the positive class."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -23,18 +23,18 @@ _KEPT_PERCENT = 95
 
 
 class Separation(NamedTuple):
-    """How well scores tell known images from unknown ones."""
+    """How well scores separate known from unknown images."""
 
     auroc: float
     """Area under the receiver operating characteristic: the probability that a known image has the higher score."""
     fpr95: float
-    """Share of unknown images above the threshold that keeps 95 % of these known images."""
+    """Share of unknown images above the threshold that keeps 95 % of the known images."""
     aupr: float
     """Average precision: the sum over thresholds of precision x increase of recall."""
 
 
 def separation(known: Scores, unknown: Scores) -> Separation:
-    """Return how well *known* scores, (N,), lie above *unknown* ones, (M,); equal scores count half in AUROC."""
+    """Return how well *known* scores, (N,), are above *unknown* scores, (M,); ties count half in AUROC."""
     below, not_above = (np.searchsorted(np.sort(unknown), known, side=side) for side in ("left", "right"))
     auroc = float(below.sum() + not_above.sum()) / (2 * len(known) * len(unknown))
     fpr95 = float((unknown >= keeping_threshold(known)).mean())
@@ -42,7 +42,7 @@ def separation(known: Scores, unknown: Scores) -> Separation:
 
 
 def keeping_threshold(known: Scores) -> float:
-    """Return the highest threshold at or above which 95 % of *known* scores, (N,), lie."""
+    """Return the highest threshold that 95 % of *known* scores, (N,), reach."""
     num_kept = -(-_KEPT_PERCENT * len(known) // 100)
     return float(np.sort(known)[len(known) - num_kept])
 
@@ -59,7 +59,7 @@ def unknown_scores(
 ) -> UnknownScores:
     """Return the part of a record about *unknown* samples among *known* ones.
 
-    *threshold* is the score at or above which an image counts as known; None: there is none.
+    *threshold* is the score at or above which an image counts as known, or None.
     """
     # A broken model's score is NaN; it counts as 0, as its confidence does.
     scores, others = np.nan_to_num(known.known_scores), np.nan_to_num(unknown.known_scores)
@@ -90,7 +90,7 @@ def threshold_of_clean(
 ) -> float:
     """Return the threshold that keeps 95 % of the clean images of *stream*, as *network*, the source model, sees them.
 
-    Their scores are those of the method of *driver*, which sees only logits and does not change.
+    The method of *driver* computes their scores. It sees only logits, and does not change.
     """
     scores = torch.cat(list(_clean_scores(network.eval(), stream, driver, device=device, precision=precision)))
     return keeping_threshold(np.nan_to_num(scores.double().cpu().numpy()))

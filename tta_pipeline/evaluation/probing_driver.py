@@ -1,4 +1,4 @@
-"""A driver that asks more of each batch than its prediction, to choose hyperparameters without labels."""
+"""A driver that computes additional outputs for each batch, to choose hyperparameters without labels."""
 
 import torch
 from torch import nn
@@ -13,10 +13,10 @@ _SHARE_OF_WIDTH = 16
 
 
 class ProbingDriver(ProtocolDriver):
-    """Driver that lets another one predict and adapt, and probes it before each batch. It changes no prediction.
+    """Driver that wraps another driver and probes it before each batch. It changes no prediction.
 
-    The second view is predicted by the same method from the same state, with its adaptation, which is then undone: so
-    all methods are probed alike, whatever they keep beside the network.
+    The same method predicts the second view from the same state, with adaptation, which is then undone. So all methods
+    are probed in the same way, whatever state they have in addition to the network.
     """
 
     def __init__(self, probed: ProtocolDriver, *, probes: frozenset[Probe], source: nn.Module | None) -> None:
@@ -67,7 +67,7 @@ class ProbingDriver(ProtocolDriver):
 def shift(images: torch.Tensor) -> torch.Tensor:
     """Return *images*, (B, 3, H, W), moved right and down by a sixteenth of their width; the edges are mirrored.
 
-    A shift keeps the class of any image; a flip does not keep that of a digit.
+    A shift preserves the class of any image; a flip may change the class of a digit.
     """
     height, width = images.shape[-2:]
     step = max(1, width // _SHARE_OF_WIDTH)

@@ -1,8 +1,8 @@
-"""A published experiment: its plan and the results that count by it, as they lie in a folder.
+"""A published experiment in a folder: its plan, and the results that count by it.
 
 <folder>/benchmark.yaml                                 the benchmark file
 <folder>/subset/<name>                                  the list of a subset's samples, if there is one
-<folder>/results/<benchmark>/plans/<experiment>.json    what the experiment asked for
+<folder>/results/<benchmark>/plans/<experiment>.json    the plan of the experiment
 <folder>/results/<benchmark>/<key>/<name>.json, .parquet  its results and predictions, byte by byte
 """
 
@@ -38,7 +38,7 @@ class PublishedExperiment:
     stored: tuple[StoredResult, ...]
     """The results that count, in the order of the streams."""
     source: str | None = None
-    """What others are called here whose results were added; None where nothing was added."""
+    """Name here of the source whose results were added; None if nothing was added."""
 
     @property
     def name(self) -> str:
@@ -79,20 +79,20 @@ class PublishedExperiment:
 
     @property
     def planned_units(self) -> frozenset[Unit]:
-        """Where streams meet cells and have a result: what others left out is not asked for here."""
+        """The positions in streams of the cells that have a result; cells that were not published are not required."""
         return frozenset(self.all_counted_cells())
 
     def all_counted_cells(self) -> Mapping[Unit, CountedCell]:
-        """Return all evaluations, by where a stream meets the cell."""
+        """Return all evaluations, by the cell's position in a stream."""
         return {cell.unit: cell for cell in self.cells}
 
     @property
     def num_missing(self) -> int:
-        """Number of cells that the plan asks for and that have no result."""
+        """Number of cells in the plan that have no result."""
         return self.plan.num_cells - len(self.rows)
 
     def require_predictions(self) -> None:
-        """Refuse predictions that are not those of the results; each file is read and hashed."""
+        """Refuse predictions that do not match the results; each file is read and hashed."""
         for cell in self.cells:
             kept = cell.read_predictions()
             if (len(kept.positions), kept.sha256) != (
@@ -108,8 +108,7 @@ class PublishedExperiment:
         if len(found) != 1:
             raise RecordError(
                 f"{self.name} has results with {len(found)} settings; expected one setting: run it again, which "
-                "evaluates what "
-                "is out of date"
+                "evaluates only what is out of date"
             )
         settings: JsonObject = json.loads(found.pop())
         return settings
@@ -149,31 +148,31 @@ def read_experiment(folder: Path, plan_path: Path) -> PublishedExperiment | None
 
 
 def added_experiments(locations: Locations, benchmark: str) -> tuple[str, ...]:
-    """Return the experiments of *benchmark* that were added from others, as `<source>:<experiment>`, in order."""
+    """Return the added experiments of *benchmark*, as `<source>:<experiment>`, in order."""
     plans = locations.root.glob(f"{ADDED}/*/{RESULTS}/{benchmark}/{PLANS}/*.json")
     return tuple(sorted(f"{path.relative_to(locations.root / ADDED).parts[0]}:{path.stem}" for path in plans))
 
 
 def read_added(locations: Locations, benchmark: str, name: str) -> PublishedExperiment:
-    """Return the experiment `<source>:<experiment>` of *benchmark* that was added from others."""
+    """Return the added experiment `<source>:<experiment>` of *benchmark*."""
     source, _, experiment = name.partition(":")
     folder = locations.root / ADDED / source
     path = folder / RESULTS / benchmark / PLANS / f"{experiment}.json"
     found = read_experiment(folder, path)
     if found is None:
-        raise RecordError(f"{path} has no results; expected its result files beside it: add them again")
+        raise RecordError(f"{path} has no results; expected its result files next to it: add them again")
     return replace(found, source=source)
 
 
 def find_experiment(folder: Path, name: str | None) -> PublishedExperiment:
-    """Return the published experiment *name* in *folder*; None: the only one."""
+    """Return the published experiment *name* in *folder*; if *name* is None, the only one."""
     plans = {path.stem: path for path in plan_files(folder / RESULTS)}
     if not plans:
         raise RecordError(
             f"{folder} has no {RESULTS}/<benchmark>/{PLANS}; expected what `tta-pipeline results publish` wrote"
         )
     if name is None and len(plans) > 1:
-        raise RecordError(f"{folder} has {len(plans)} experiments; expected the name of one: {', '.join(plans)}")
+        raise RecordError(f"{folder} has {len(plans)} experiments; expected one name: choose {', '.join(plans)}")
     chosen = name or next(iter(plans))
     if chosen not in plans:
         choice = name_choices(chosen, plans, listed_in=str(folder / RESULTS))

@@ -1,4 +1,4 @@
-"""What a run of a benchmark would refuse, found before it starts: nothing is trained, downloaded or evaluated."""
+"""Find what a run of a benchmark would refuse before it starts, without training, downloading or evaluating."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Refusal:
 
 
 def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Collection[str]) -> Iterator[Refusal]:
-    """Yield what a run would refuse of the models, the code and the tunings of *experiments*.
+    """Yield what a run would refuse among the models, the code and the tunings of *experiments*.
 
     Weight files are read in full, compared with their sha256, and loaded into their network. The code of methods is
     imported. This imports torch.
@@ -51,7 +51,7 @@ def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Colle
 
 
 def _problem_of_model(name: str, benchmark: Benchmark, locations: Locations) -> str:
-    """Return why *name* cannot evaluate *benchmark*'s images; empty if it can, or if only a download would tell."""
+    """Return why *name* cannot evaluate *benchmark*'s images; empty if it can, or if only a download would show it."""
     model = benchmark.models[name]
     try:
         num_classes = _num_classes(model, benchmark, locations)

@@ -1,4 +1,4 @@
-"""One experiment: what is left of it is evaluated, stream by stream; the road from a key to its results."""
+"""Evaluate the unfinished streams of one experiment, and return the results at each key."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,23 +34,23 @@ from tta_pipeline.util.locks import locked
 
 Rows = tuple[Evaluation, ...]
 Report = Callable[[Rows, bool], None]
-"""Gets the evaluations at a key, and whether any was made now."""
+"""Receives the evaluations at a key, and whether any of them is new."""
 
 
 class Listener(Protocol):
     """What a caller does around each key."""
 
     def planning(self, key: PartitionKey) -> AbstractContextManager[object]:
-        """Return the context in which what is left at *key* is found."""
+        """Return the context in which the unfinished streams at *key* are found."""
 
     def evaluating(self, key: PartitionKey) -> AbstractContextManager[Report]:
-        """Return the context in which *key* is evaluated, with a function that gets its results."""
+        """Return the context in which *key* is evaluated, with a function that receives its results."""
 
 
 class _Quiet:
     """Does nothing, and lets errors pass."""
 
-    def planning(self, key: PartitionKey) -> AbstractContextManager[object]:  # noqa: ARG002 - as `Listener` has it
+    def planning(self, key: PartitionKey) -> AbstractContextManager[object]:  # noqa: ARG002 - as in `Listener`
         return nullcontext()
 
     def evaluating(self, key: PartitionKey) -> AbstractContextManager[Report]:  # noqa: ARG002
@@ -70,9 +70,9 @@ def run_experiment(
     probes: frozenset[Probe] = frozenset(),
     listener: Listener = _Quiet(),  # noqa: B008 - it has no state
 ) -> Mapping[PartitionKey, Rows]:
-    """Evaluate what is left of *experiment* at *keys*, and return the evaluations at each.
+    """Evaluate the unfinished streams of *experiment* at *keys*, and return the evaluations at each key.
 
-    First the plan is written: what the experiment asks for now. What has a result by it is finished.
+    First the current plan of the experiment is written. Streams with results for this plan are finished.
 
     Args:
         experiment: The experiment.
@@ -83,8 +83,8 @@ def run_experiment(
         keeps_predictions: Whether the prediction for each sample is kept; a result without it is then unfinished.
         force: Whether finished streams are evaluated again, in a whole new pass, for another timing.
         known: Models and manifests shared with other experiments; benchmark and files must not have changed since.
-        probes: What is asked of each batch besides the prediction; only trials have some.
-        listener: What is done around each key.
+        probes: What is computed for each batch in addition to the prediction; only for trials.
+        listener: Called around each key.
 
     Raises:
         PipelineError: an input is missing or damaged, and *listener* lets the error pass.
@@ -111,7 +111,7 @@ def run_experiment(
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """What is finished of an experiment, by the present fingerprints."""
+    """The finished streams of an experiment, by the current fingerprints."""
 
     inputs: Inputs
     keeps_predictions: bool = False
@@ -120,7 +120,7 @@ class Board:
     _chains: dict[StreamPlan, tuple[StoredResult, ...]] = field(default_factory=dict, init=False, repr=False)
 
     def find_unfinished(self, key: PartitionKey) -> tuple[StreamPlan, ...]:
-        """Return the streams at *key* that are not finished, and tell why.
+        """Return the streams at *key* that are not finished, and report why.
 
         Raises:
             ManifestError, EvaluationError: see `Inputs.fingerprints`.
@@ -128,7 +128,7 @@ class Board:
         return tuple(plan for plan in self.inputs.experiment.plans(key) if not self.is_finished(plan))
 
     def is_finished(self, plan: StreamPlan) -> bool:
-        """Return whether each segment of *plan* has a result with its present fingerprint, all of one pass; tell why.
+        """Return whether each segment of *plan* has a result of one pass with its current fingerprint; report why not.
 
         Raises:
             ManifestError, EvaluationError: see `Inputs.fingerprints`.
@@ -141,7 +141,7 @@ class Board:
         return False
 
     def _was_ours(self, standing: Standing) -> bool:
-        """Return whether the result beside *standing* was made or asked for as one of this experiment."""
+        """Return whether the result in *standing* was made by this experiment, or is in its plan."""
         if standing.row is None:
             return False
         asked = self.inputs.experiment.planned_stream(standing.plan)
@@ -149,7 +149,7 @@ class Board:
         return is_asked or standing.row.labels.experiment == self.inputs.experiment.experiment_name
 
     def find_chain(self, plan: StreamPlan) -> tuple[StoredResult, ...]:
-        """Return the results of *plan* by its present fingerprints, all of one pass; empty if one is missing."""
+        """Return the results of *plan* by its current fingerprints, all of one pass; empty if one is missing."""
         fingerprints = self.inputs.stream_fingerprints(plan)
         chain, _ = self._read(plan, fingerprints)
         if len(chain) < len(fingerprints):
@@ -158,7 +158,7 @@ class Board:
         return chain
 
     def standings(self, plan: StreamPlan) -> Iterator[Standing]:
-        """Yield the standing of each segment of *plan*, in order.
+        """Yield the `Standing` of each segment of *plan*, in order.
 
         Raises:
             ManifestError, EvaluationError: see `Inputs.fingerprints`.
@@ -168,7 +168,7 @@ class Board:
         return standings(self.inputs.experiment, plan, fingerprints, chain, problems)
 
     def rows(self, key: PartitionKey, made: Sequence[StoredResult]) -> Rows:
-        """Return the evaluations at *key*: those *made* now, and those of streams that were finished before."""
+        """Return the evaluations at *key*: the ones *made* now, and the earlier ones of finished streams."""
         found = {each.sha256: each for each in made}
         finished = [self._chains[plan] for plan in self.inputs.experiment.plans(key) if plan in self._chains]
         every = [*(stored for chain in finished for stored in chain), *found.values()]
@@ -189,14 +189,14 @@ class Board:
 
 
 def update_plan(inputs: Inputs) -> None:
-    """Write what the experiment asks for now, unless its plan says so; plans of other names go.
+    """Write the current plan of the experiment if it has changed; remove plans of names not in the benchmark file.
 
-    Streams whose shards or model are missing are in it without fingerprints.
+    Streams whose shards or model are missing are in the plan without fingerprints.
     """
     experiment = inputs.experiment
     if experiment.is_trial:
         return
-    with suppress(PipelineError):  # not tuned yet: nothing can be asked for
+    with suppress(PipelineError):  # not tuned yet: there is nothing to plan
         plan = Plan(
             benchmark=experiment.benchmark.name,
             file_sha256=experiment.benchmark.file_sha256,
@@ -213,7 +213,7 @@ def update_plan(inputs: Inputs) -> None:
 def _own_files(experiment: ExperimentResults) -> Mapping[str, str]:
     try:
         files = own_method_files(experiment.spec)
-    except ValueError:  # the fingerprint says so
+    except ValueError:  # reported when the fingerprint is made
         return {}
     return {os.path.relpath(path, experiment.locations.root): sha256 for path, sha256 in files.items()}
 
@@ -245,7 +245,7 @@ def _in_turn(
 def _run_or_wait(
     shop: Workshop, board: Board, plan: StreamPlan, *, force: bool, then: StreamPlan | None
 ) -> Sequence[StoredResult]:
-    """Evaluate *plan*; if another run does, wait for it, and take its results."""
+    """Evaluate *plan*; if another run is evaluating it, wait for that run and use its results."""
     path = _claim_path(shop.inputs, plan)
     with ExitStack() as stack:
         if not stack.enter_context(locked(path, waits=False, is_kept=False)):
@@ -266,7 +266,7 @@ def _is_claimed(inputs: Inputs, plan: StreamPlan) -> bool:
 
 
 def _claim_path(inputs: Inputs, plan: StreamPlan) -> Path:
-    """Return the file that a run locks while it evaluates *plan*: a politeness, since two results harm nothing."""
+    """Return the file that a run locks while it evaluates *plan*, only to save work: two results do no harm."""
     first = next(inputs.fingerprints(plan)).sha256
     folder = inputs.experiment.states_folder(plan, first)
     return folder.with_name(f"{folder.name}.lock")

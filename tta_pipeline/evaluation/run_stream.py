@@ -1,4 +1,4 @@
-"""One stream, segment by segment, from the state in which it was interrupted; each segment becomes a result file."""
+"""Evaluate one stream, segment by segment, from where it was interrupted; each segment becomes a result file."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ class Workshop:
     inputs: Inputs
     segments: SegmentsAhead
     evaluator: Callable[[], Evaluator]
-    """Returns the evaluator; its first call leases a device and makes the network."""
+    """Returns the evaluator; the first call leases a device and makes the network."""
     run_id: str
     keeps_predictions: bool
     tell: Callable[[str], None]
@@ -45,16 +45,16 @@ class Workshop:
 def run_stream(
     shop: Workshop, plan: StreamPlan, *, resumes: bool = True, then: StreamPlan | None = None
 ) -> tuple[StoredResult, ...]:
-    """Evaluate the segments of *plan* that are left, and return the results of all of them.
+    """Evaluate the remaining segments of *plan*, and return the results of all segments.
 
-    An interrupted stream continues from its newest state: the last one inside the interrupted segment, or the one
-    after the last finished segment. The results of a pass name each other, so no segment of one pass counts beside the
-    next segment of another.
+    An interrupted stream continues from its newest state: the last state inside the interrupted segment, or the state
+    after the last finished segment. Each result contains the hash of the previous one, so segments of different passes
+    are never combined.
 
     Args:
         shop: What streams share.
         plan: The stream.
-        resumes: Whether an interrupted stream continues; else a whole new pass begins.
+        resumes: Whether an interrupted stream continues; otherwise a whole new pass begins.
         then: The stream that will be evaluated next; its first segment is opened ahead.
 
     Raises:
@@ -91,12 +91,12 @@ def run_stream(
 
 @dataclass(frozen=True, kw_only=True)
 class _Start:
-    """Where a stream goes on."""
+    """The point from which a stream continues."""
 
     chain: tuple[StoredResult, ...] = ()
-    """The results before."""
+    """The results of the segments before it."""
     state: StateDict | None = None
-    """State of the method; None: the stream begins with the source model."""
+    """State of the method; None if the stream begins with the source model."""
     done: tuple[MeasuredPass, ...] = ()
     """Finished parts of the next segment."""
 
@@ -107,7 +107,7 @@ class _Start:
 
 
 def _find_start(shop: Workshop, plan: StreamPlan) -> _Start:
-    """Return the newest state of a pass whose results are all there; of the passes, that with the most segments."""
+    """Return the newest state of a pass without missing results; of several passes, the one with the most segments."""
     inputs = shop.inputs
     fingerprints = [each.sha256 for each in inputs.fingerprints(plan)]
     found = inputs.experiment.find(plan.key, fingerprints, with_predictions=shop.keeps_predictions, tell=shop.tell)
@@ -151,16 +151,16 @@ def _run_segment(
     done: Sequence[MeasuredPass],
     states: StreamStates,
 ) -> StoredResult:
-    """Evaluate *step*, and store its result. Before that, the state is saved, so that a kill loses one segment.
+    """Evaluate *step*, and store its result. First the state is saved, so that a kill loses only one segment.
 
     Args:
         shop: What streams share.
         step: The segment to evaluate.
         following: The segment to open meanwhile.
-        fingerprints: Fingerprints of this segment, as its shards are when they are opened, and of later ones.
+        fingerprints: Fingerprints of this segment, from its shards when they are opened, and of later segments.
         chain: The results of the segments before.
-        done: Its finished parts.
-        states: Where states are saved.
+        done: Finished parts of this segment.
+        states: The saved states.
     """
     evaluator, inputs, started_at = shop.evaluator(), shop.inputs, utc_now()
     previous = chain[-1].sha256 if chain else None
@@ -195,7 +195,7 @@ def _run_segment(
 def _make_checkpoint(
     shop: Workshop, states: StreamStates, fingerprint: str, previous: str | None, num_done: int
 ) -> Checkpoint:
-    """Return the checkpoint inside the segment with *fingerprint*, *num_done* parts of which are done."""
+    """Return the checkpoint inside the segment with *fingerprint*, of which *num_done* parts are finished."""
     states.remove_within(fingerprint, previous, after=num_done)
 
     def save(number: int, part: MeasuredPass) -> None:

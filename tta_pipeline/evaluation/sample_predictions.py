@@ -1,4 +1,4 @@
-"""Per-sample predictions of a segment: a small Parquet file beside its result, which has the file's hash.
+"""Per-sample predictions of a segment: a small Parquet file next to its result, which has the file's hash.
 
 It has one row per sample, cell by cell in stream order: the `cell`, `prediction`, `confidence`, and the `position` in
 the sample index of the shard set, which holds keys and labels. So a sample takes less than 8 bytes.
@@ -41,7 +41,7 @@ class SamplePredictions:
     predictions: npt.NDArray[np.int64]
     """Predicted label of each sample."""
     confidences: npt.NDArray[np.float32]
-    """Probability of the predicted class; NaN where the model gave NaN."""
+    """Probability of the predicted class; NaN if the model returned NaN."""
 
     @property
     def sha256(self) -> str:
@@ -82,12 +82,12 @@ class SamplePredictions:
             found = sha256 if data is not None else hash_file(path)
         except OSError as error:
             raise RecordError(
-                f"{path} cannot be read ({error.strerror}); expected the predictions that a result names: "
+                f"{path} cannot be read ({error.strerror}); expected the predictions of a result: "
                 "restore the file, or evaluate the cell again by `run --force`"
             ) from error
         if data is None:
             raise RecordError(
-                f"{path} hashes to {found}; expected {sha256} as its result says: the file was changed after it was "
+                f"{path} hashes to {found}; expected {sha256} as in its result: the file was changed after it was "
                 "written; restore the original, or evaluate the cell again by `run --force`"
             )
         try:

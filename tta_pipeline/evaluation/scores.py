@@ -16,7 +16,7 @@ from tta_pipeline.results.evaluation_parts import ClassCounts
 
 TOP = 5
 UNKNOWN_PREDICTION = -1
-"""In place of a prediction of the source model, or for a second view, that nobody made."""
+"""Placeholder for a prediction of the source model, or for a second view, that was not made."""
 _TEMPERATURE = 0.05
 _MOST_NEIGHBOURS = 5000
 _NEIGHBOUR_ROWS = 512
@@ -48,9 +48,9 @@ class SampleScores(NamedTuple, Generic[Column]):
     entropies: Column
     """float in [0, ln K]: entropy of the probabilities, in nats."""
     source_predictions: Column
-    """int64: the label that the source model predicts, or `UNKNOWN_PREDICTION` where the method does not have it."""
+    """int64: the label that the source model predicts, or `UNKNOWN_PREDICTION` if the method does not compute it."""
     known_scores: Column
-    """float: how sure it is that the sample belongs to a known class; the confidence unless the method has a score."""
+    """float: score that the sample belongs to a known class; the confidence unless the method has its own score."""
     view_predictions: Column
     """int64: the label predicted for a second view of the image, or `UNKNOWN_PREDICTION` without a probe."""
     probabilities: Column
@@ -70,8 +70,8 @@ def score_samples(
     """Score *log_probabilities*, float32 (B, K), by *labels*, int64 (B,), without making the host wait for the device.
 
     *source_logits*, (B, K), are the source model's for the same samples; None: the method does not have them.
-    *known_scores*, (B,), are the method's own that samples are known; None: the confidences. *view_predictions*, int64
-    (B,), are those for second views; None: there are none.
+    *known_scores*, (B,), are the method's own scores that samples are known; None: the confidences. *view_predictions*,
+    int64 (B,), are the predictions for second views, if any.
 
     Ranks are computed from logarithms: if a method is nearly certain, float32 probabilities of all other classes are 0.
     For NaN logits, scores are NaN and the label has the last rank.
@@ -148,7 +148,7 @@ def label_free_scores(
 
 
 def _class_entropies(predictions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return the entropy, in nats, of the shares of the classes in each part of *predictions*, (len(sizes),)."""
+    """Return the entropy, in nats, of the class shares in each part of *predictions*, (len(sizes),)."""
     parts = np.repeat(np.arange(len(sizes)), sizes)
     base = int(predictions.max()) + 1
     codes, counts = np.unique(parts * base + predictions, return_counts=True)
@@ -166,8 +166,8 @@ def neighbourhood_density(probabilities: torch.Tensor) -> float | None:
 
     Saito et al. 2021, "Tune it the right way: unsupervised validation of domain adaptation via soft neighborhood
     density" (ICCV), section 3: each sample's cosine similarities to all others, divided by a temperature of 0.05,
-    become a distribution by softmax, and the density is the mean entropy of these distributions. Of a larger cell,
-    5,000 evenly spaced samples count.
+    become a distribution by softmax, and the density is the mean entropy of these distributions. A larger cell is
+    represented by 5,000 evenly spaced samples.
 
     Returns:
         None if there are fewer than two samples or no classes, or a probability is not finite.

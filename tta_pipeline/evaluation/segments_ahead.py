@@ -1,4 +1,4 @@
-"""Segments of streams, opened in the background while the segment before is evaluated."""
+"""Open segments of streams in the background while the previous segment is evaluated."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -44,7 +44,7 @@ class SegmentsAhead:
             (expected, future), self._ahead = self._ahead, None
             if expected == step:
                 return future.result()
-        return self._open(step)  # none was opened, or another run was first with it
+        return self._open(step)  # it was not opened ahead, or another run evaluated the planned one first
 
     def _open(self, step: Step) -> OpenStream:
         """Open the cells of *step*; may run in another thread."""

@@ -1,4 +1,4 @@
-"""Why a segment is finished or not: its present fingerprint beside the nearest result."""
+"""Why a segment is finished or not: its current fingerprint compared with the nearest result."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,21 +20,21 @@ from tta_pipeline.util.short_lists import abbreviate_list
 
 _SHOWN_CHARACTERS = 60
 _MOST_COMPARED = 300
-"""Most results of a folder among which the nearest is looked for, the newest files first."""
+"""Number of results in a folder, the newest files, that are searched for the nearest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """One segment of a stream: what decides its predictions now, and the result that is nearest to it."""
+    """One segment of a stream: its current fingerprint, and the result nearest to it."""
 
     plan: StreamPlan
     segment: Segment
     present: Fingerprint
     stored: StoredResult | None
-    """The result with the present fingerprint that counts, or else the nearest other one; None without any."""
+    """The result with the current fingerprint that counts; otherwise the nearest other result, or None."""
     is_finished: bool
     problem: str = ""
-    """Why a result with the present fingerprint cannot be used; empty if there is no such result."""
+    """Why a result with the current fingerprint cannot be used; empty if there is no such result."""
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ class Standing:
 
     @property
     def differences(self) -> Mapping[str, tuple[Any, Any]]:
-        """Changed parts of the fingerprint by name, each with its stored and present value."""
+        """Changed parts of the fingerprint by name, each with its stored and current value."""
         if self.row is None:
             return {}
         return diff_parts(
@@ -87,15 +87,15 @@ def standings(
     chain: Sequence[StoredResult],
     problems: Sequence[str] = (),
 ) -> Iterator[Standing]:
-    """Yield the standing of each segment of *plan*, in the order of the stream.
+    """Yield the `Standing` of each segment of *plan*, in the order of the stream.
 
-    What follows the first unfinished segment is compared with nothing: it begins from a state that is not known yet.
+    Segments after the first unfinished one are not compared: they begin from a state that is not known yet.
 
     Args:
         experiment: The experiment.
         plan: The stream.
-        fingerprints: Its present fingerprints.
-        chain: Its results that count.
+        fingerprints: The stream's current fingerprints.
+        chain: The stream's results that count.
         problems: Why results with these fingerprints cannot be used.
     """
     for number, (segment, present) in enumerate(zip(plan.segments, fingerprints, strict=True)):
@@ -115,9 +115,9 @@ def standings(
 def _nearest(
     experiment: ExperimentResults, plan: StreamPlan, number: int, present: Fingerprint, others: Collection[str]
 ) -> StoredResult | None:
-    """Return the result that differs least from *present*: of the plan before, of the same place, or of any.
+    """Return the result that differs least from *present*: of the previous plan, of the same position, or any.
 
-    Results with the fingerprints *others*, which are of other segments of the same stream, are not compared.
+    Results with the fingerprints *others*, which belong to other segments of the same stream, are not compared.
     """
     folder = experiment.results_folder / experiment.key_folder(plan.key)
     asked = experiment.planned_stream(plan)

@@ -18,9 +18,9 @@ from tta_pipeline.util.files import read_sealed, seal, write_atomically
 
 _NAME = re.compile(r"[0-9a-f]{64}\.state|[0-9a-f]{64}-[0-9a-f]{8}-\d{6,}\.(state|part)")
 _FORMAT = 2
-"""Version of what is in the files; states of another one are left out."""
+"""Version of the files' content; states of other versions are ignored."""
 _FIRST = "0" * 8
-"""In place of the hash of the result before the first segment."""
+"""Used instead of the previous result's hash for the first segment."""
 NUM_KEPT = 2
 """Number of states kept per stream: the newest, and the one before in case the newest is damaged."""
 
@@ -29,9 +29,9 @@ NUM_KEPT = 2
 class StreamStates:
     """The states of one stream, each named after the hash of the result after which it was saved.
 
-    The name of a state inside a segment has the segment's fingerprint, the result before it, and the number of finished
-    parts. The measurements of each part are in a file of their own, so that the bytes written grow linearly with the
-    stream, not with its square.
+    The name of a state inside a segment contains the segment's fingerprint, the previous result, and the number of
+    finished parts. The measurements of each part are in a separate file, so that the bytes written grow linearly with
+    the stream, not with its square.
     """
 
     folder: Path
@@ -41,9 +41,9 @@ class StreamStates:
         _write(self.folder / f"{after}.state", state)
 
     def read(self, after: str, tell: Callable[[str], None]) -> StateDict | None:
-        """Return the state after the result with the hash *after*; None if there is no good one.
+        """Return the state after the result with the hash *after*; None if there is no intact state.
 
-        Its tensors are on the host: an optimiser's counters stay there, and restoring the state copies the others to
+        The tensors are on the host: an optimiser's counters stay there, and restoring the state copies the others to
         the device.
         """
         return _read(self.folder / f"{after}.state", tell)
@@ -68,7 +68,7 @@ class StreamStates:
     def read_newest_within(
         self, fingerprint: str, previous: str | None, tell: Callable[[str], None]
     ) -> tuple[StateDict, list[MeasuredPass]] | None:
-        """Return the last good state inside a segment, and its parts before that; None if there is none.
+        """Return the last intact state inside a segment, and the parts before that state; None if there is none.
 
         Args:
             fingerprint: Fingerprint of the segment.
@@ -99,7 +99,7 @@ class StreamStates:
             if _NAME.fullmatch(path.name) and path.name not in kept:
                 path.unlink(missing_ok=True)  # another run may have been first
         if not kept:
-            with suppress(OSError):  # it may hold files of others
+            with suppress(OSError):  # it may contain other files
                 self.folder.rmdir()
 
 
@@ -146,7 +146,7 @@ def _read(path: Path, tell: Callable[[str], None]) -> StateDict | None:
 
 
 def _seal_context(path: Path) -> str:
-    """Return the text that enters a file's hash: the format, and what the file is of."""
+    """Return the text that a file's hash includes: the format and the file's name."""
     return f"{_FORMAT} {path.name}"
 
 

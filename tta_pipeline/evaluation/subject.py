@@ -1,4 +1,4 @@
-"""What is evaluated, as far as it is known before the pass."""
+"""What is evaluated: the facts that are known before the pass."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -48,4 +48,4 @@ class Subject:
     num_threads: int
     """Number of decoding threads."""
     streams_per_device: int = 1
-    """Number of runs that could share the device, if it is no CPU."""
+    """Number of runs that could share the device, unless it is a CPU."""

@@ -1,4 +1,4 @@
-"""Unknown images in a stream: as many as the protocol asks for, each at most once, among the known ones."""
+"""Unknown images among the known ones in a stream: as many as the protocol requires, each at most once."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,14 +17,14 @@ from tta_pipeline.util.short_lists import abbreviate_list
 
 
 def add_unknown(opened: OpenStream, unknown: Sequence[ShardSet], *, share: float, seed: int) -> OpenStream:
-    """Return *opened* with images of *unknown*, a shard set for each of its own, among the known images.
+    """Return *opened* with unknown images among the known ones; *unknown* has a shard set for each known set.
 
     The unknown images of each cell are *share* of all images of the cell. They, and their positions, are drawn with
     *seed*; the known images keep their order.
 
     Raises:
         ManifestError: a shard of *unknown* differs from its manifest.
-        StreamError: there are too few unknown images, or they have a class of the known ones.
+        StreamError: there are too few unknown images, or their classes overlap with the known classes.
     """
     known = opened.joined
     for own, other in zip(known.sets, unknown, strict=True):

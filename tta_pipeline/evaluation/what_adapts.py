@@ -1,4 +1,4 @@
-"""What of its network a method adapts and what it freezes, for records."""
+"""Which parts of its network a method adapts and freezes, for records."""
 
 from tta_pipeline.methods.entry import GradientHyperparameters
 from tta_pipeline.methods.method import Method

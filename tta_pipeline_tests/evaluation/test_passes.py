@@ -178,7 +178,7 @@ def test_predictions_that_are_asked_for_later_are_evaluated_for(data: Locations)
 
     assert not unfinished(own, CONTRAST_5, keeps_predictions=False)
     assert unfinished(own, CONTRAST_5, tell=lines.append)
-    assert any("kept no predictions; they are asked for" in line for line in lines)
+    assert any("has no predictions, and this run keeps them" in line for line in lines)
     run_at(own, CONTRAST_5)
 
     assert not unfinished(own, CONTRAST_5)

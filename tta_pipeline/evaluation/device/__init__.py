@@ -1,6 +1,6 @@
-"""Devices: which there are, who has one, its clock, its memory and its arithmetic.
+"""Devices: names, leases, clock, memory and arithmetic.
 
-Only this room knows kinds of devices. All other code asks `torch.get_device_module`, so that CUDA, ROCm (which torch
-calls cuda), XPU and others take one road. The module of a kind says what it lacks: MPS, for example, has no streams,
-so nothing is copied while it computes, and it does not measure peak memory.
+Only this package distinguishes kinds of devices. All other code uses `torch.get_device_module`, so that CUDA, ROCm
+(called cuda in torch), XPU and others share one code path. Missing features follow from the module: MPS, for example,
+has no streams, so nothing is copied while it computes, and its peak memory is not measured.
 """

@@ -24,7 +24,7 @@ _AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 def arithmetic(device_kind: str, precision: Precision, *, deterministic: bool = False) -> Iterator[None]:
     """Compute float32 in *precision*, reproducibly if *deterministic*; restore torch's settings at the end.
 
-    On a CPU only determinism is set: float32 follows the user's settings of torch there, and the record has them.
+    On a CPU only determinism is set: float32 follows the user's torch settings there, which the record contains.
 
     Raises:
         EvaluationError: a device of *device_kind* has no TF32, or autocast does not cast to *precision* there.
@@ -56,7 +56,7 @@ def _autocast_casts_to(device_kind: str, dtype: torch.dtype) -> bool:
     if not torch.amp.is_autocast_available(device_kind):
         return False
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the warning says what is returned here
+        warnings.simplefilter("ignore")  # the return value replaces the warning
         with torch.autocast(device_kind, dtype):
             return torch.is_autocast_enabled(device_kind)
 
@@ -113,6 +113,6 @@ def arithmetic_flags() -> dict[str, str | bool | None]:
 
 
 def _innermost_precision(*places: str) -> str:
-    """Return the precision that is set at the innermost of *places*; ieee if none is."""
+    """Return the precision that is set at the innermost of *places*; ieee if none is set."""
     found = (attrgetter(f"{place}fp32_precision")(torch.backends) for place in places)
     return next((str(precision) for precision in found if precision != "none"), "ieee")

@@ -1,4 +1,4 @@
-"""The devices of this machine: their names, and which one a process uses."""
+"""The devices of this machine: their names, and the device that a process uses."""
 
 from dataclasses import dataclass
 
@@ -75,7 +75,7 @@ def device_name(device: torch.device) -> str | None:
 def select_device_of_rank(local_rank: int) -> torch.device:
     """Return the device of process *local_rank* on this machine, and make it the current device of the process.
 
-    Slurm may show each task its own device alone, which is then the first.
+    Slurm may make only one device visible to each task, which is then the first.
 
     Raises:
         EvaluationError: there are fewer devices than processes.
@@ -112,14 +112,14 @@ def devices_with_random_state(device: torch.device) -> list[torch.device]:
 
 
 def require_float64(device: torch.device) -> None:
-    """Require that *device* has float64, in which a training sums its losses.
+    """Require that *device* has float64, which is needed to sum losses in training.
 
     Raises:
         EvaluationError: *device* has no float64.
     """
     if device.type in _WITHOUT_FLOAT64:
         raise EvaluationError(
-            f"device is {device}, which has no float64; expected a device that has it, for sums of losses: train with "
+            f"device is {device}, which has no float64; expected a device with float64, to sum losses: train with "
             "device: cpu"
         )
 

@@ -1,4 +1,4 @@
-"""Leases: a run has a device for itself, or shares it with runs that say so."""
+"""Leases: a run gets a device to itself, or shares it with runs that allow sharing."""
 
 import fcntl
 import os
@@ -21,12 +21,12 @@ _POLL_INTERVAL_S = 0.5
 def leased_device(
     device: str, tell: Callable[[str], None], *, num_streams: int = 1, folder: Path | None = None
 ) -> Iterator[torch.device]:
-    """Lease a device, make it the current one and yield it; no other run on this machine gets it until the end.
+    """Lease a device, make it the current device and yield it; no other run on this machine gets it until the end.
 
     Args:
         device: Device in the notation of `Machine`.
         tell: Called with a message if the call has to wait.
-        num_streams: Number of runs that may share a device, if each of them says so; 1: this run has it alone.
+        num_streams: Number of runs that may share a device, if each of them allows it; 1: the device is not shared.
         folder: Folder of the locks, the same for all runs on this machine.
 
     Raises:
@@ -43,7 +43,7 @@ def leased_device(
 
 @contextmanager
 def leased(names: Sequence[str], tell: Callable[[str], None], *, num_slots: int = 1, folder: Path) -> Iterator[str]:
-    """Lease one of *names* and yield it; wait until no other run on this machine has it, or until it has a free slot.
+    """Lease one of *names* and yield it, once no other run on this machine uses it or it has a free slot.
 
     A lease is a file lock, which the kernel releases when its holder ends, even by a crash. A run that shares
     the name holds a shared lock on it and an exclusive lock on a slot; other runs hold an exclusive lock on the name.

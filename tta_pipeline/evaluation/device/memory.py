@@ -12,14 +12,14 @@ from tta_pipeline.evaluation.timing import GIB
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Start a new measurement of peak memory, where the device has one."""
+    """Start a new measurement of peak memory, if the device supports it."""
     reset = getattr(torch.get_device_module(device), "reset_peak_memory_stats", None)
     if device.type != "cpu" and reset:
         reset(device)
 
 
 def peak_memory_gib(device: torch.device) -> float | None:
-    """Return the most memory allocated on *device* since the last reset, in GiB; None where it is not measured."""
+    """Return the most memory allocated on *device* since the last reset, in GiB; None if it is not measured."""
     peak = getattr(torch.get_device_module(device), "max_memory_allocated", None)
     return peak(device) / GIB if device.type != "cpu" and peak else None
 
@@ -34,7 +34,7 @@ def release_memory(device: torch.device) -> None:
 def out_of_memory_error(
     error: torch.OutOfMemoryError, device: torch.device, *, batch_size: int, fitting: Callable[[], int] | None = None
 ) -> EvaluationError:
-    """Return the error for batches of *batch_size* that do not fit into *device*; it says which size fits.
+    """Return the error for batches of *batch_size* that do not fit into *device*, with a size that fits.
 
     Args:
         error: The error of torch; the tensors held by its frames are freed.

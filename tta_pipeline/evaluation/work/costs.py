@@ -21,7 +21,7 @@ _COUNTS = (
     "SELECT corruption, severity, max(num_samples) FROM shard_sets WHERE benchmark = ? AND dataset = ? GROUP BY 1, 2"
 )
 _TYPICAL_COUNT = 10_000
-"""Number of samples assumed for a cell if no cell's is known: that of CIFAR-10-C. Only proportions matter then."""
+"""Number of samples assumed for a cell if no cell's is known, from CIFAR-10-C. Only proportions matter then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +30,15 @@ class Costs:
 
     benchmark: Benchmark
     of_experiments: Mapping[str, float]
-    """Measured seconds for a sample, by experiment."""
+    """Measured seconds per sample, by experiment."""
     of_models: Mapping[str, float]
-    """Median of the measured seconds for a sample and pass, by model."""
+    """Median of the measured seconds per sample and pass, by model."""
     counts: Mapping[Cell, int]
     """Number of samples, by cell."""
 
     @classmethod
     def from_file(cls, benchmark: Benchmark) -> "Costs":
-        """Return what the benchmark file alone says: weights of streams, for all cells of the same size."""
+        """Return weights of streams from the benchmark file alone, as if all cells had the same size."""
         return cls(benchmark=benchmark, of_experiments={}, of_models={}, counts={})
 
     @classmethod
@@ -67,7 +67,7 @@ class Costs:
         return bool(self.of_models)
 
     def expected_s(self, experiment_name: str, plan: StreamPlan) -> float:
-        """Return the expected time of *plan* in seconds, or a weight where nothing was timed."""
+        """Return the expected time of *plan* in seconds, or a weight if nothing was timed."""
         spec = self.benchmark.experiments[experiment_name]
         most = (spec.subset.first or spec.subset.random) if spec.subset else None
         counts = (self._count(cell) for segment in plan.segments for cell in segment.cells)
@@ -87,7 +87,7 @@ class Costs:
 
 
 def _passes(benchmark: Benchmark, experiment: str, method: str) -> float:
-    """Return the passes of the recorded *method*: that *experiment* still has in the file, or of the catalogue."""
+    """Return the passes of the recorded *method*, from *experiment* if the file still has it, or from the catalogue."""
     spec = benchmark.experiments.get(experiment)
     entry = spec.entry if spec and spec.method_name == method else METHODS.get(method.partition("+")[0])
     return entry.passes if entry else 1

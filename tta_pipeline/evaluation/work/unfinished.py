@@ -1,4 +1,4 @@
-"""Finds the unfinished streams of an experiment: without a result, or with results of other code, data or settings."""
+"""Finds the unfinished streams of an experiment: those without a result, or with outdated code, data or settings."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -12,7 +12,7 @@ from tta_pipeline.evaluation.run_experiment import Board, update_plan
 
 
 class FingerprintComparison:
-    """Compares the results of a benchmark's experiments with their present fingerprints, and writes their plans.
+    """Compares the results of a benchmark's experiments with their current fingerprints, and writes their plans.
 
     A manifest is read once. A model is loaded once for consecutive experiments with the same model.
 
@@ -24,7 +24,7 @@ class FingerprintComparison:
         self._device = device
 
     def unfinished_keys(self, results: ExperimentResults, keys: Sequence[PartitionKey]) -> Iterator[PartitionKey]:
-        """Yield those of *keys* at which a stream is unfinished; nothing but the plan is written.
+        """Yield the *keys* with an unfinished stream; only the plan is written.
 
         Raises:
             EvaluationError: the model cannot be loaded; its weights are part of the fingerprint.
