@@ -1,6 +1,6 @@
 """Fingerprint of all that determines predictions or features, in readable parts; if it is equal, they are reused.
 
-Library versions are not part of it: records hold them and `tta-pipeline why` shows them, but they outdate nothing.
+Library versions are not part of it: records contain them and `tta-pipeline why` shows them, but they outdate nothing.
 """
 
 import hashlib

@@ -57,7 +57,7 @@ def _average_precision(known: Scores, unknown: Scores) -> float:
 def unknown_scores(
     known: SampleScores[npt.NDArray[Any]], unknown: SampleScores[npt.NDArray[Any]], threshold: float | None
 ) -> UnknownScores:
-    """Return the part of a record about *unknown* samples among *known* ones.
+    """Return the part of a record about *unknown* samples among *known* samples.
 
     *threshold* is the score at or above which an image counts as known, or None.
     """

@@ -1,7 +1,7 @@
 """Per-sample predictions of a segment: a small Parquet file next to its result, which has the file's hash.
 
 It has one row per sample, cell by cell in stream order: the `cell`, `prediction`, `confidence`, and the `position` in
-the sample index of the shard set, which holds keys and labels. So a sample takes less than 8 bytes.
+the sample index of the shard set, which contains keys and labels. So a sample takes less than 8 bytes.
 """
 
 import hashlib

@@ -24,7 +24,7 @@ class WrongSizeError(ValueError):
 def decode_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
     """Decode the image file *data* into *out*, uint8 (H, W, 3) RGB, contiguous.
 
-    JPEG is decoded by libjpeg-turbo with its default, exact settings, which give the same pixels as Pillow.
+    JPEG is decoded by libjpeg-turbo with its default, exact settings, which produce the same pixels as Pillow.
 
     Raises:
         WrongSizeError: *data* is not an image of *out*'s size.

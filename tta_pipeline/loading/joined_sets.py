@@ -27,7 +27,7 @@ class JoinedSets:
 
     sets: tuple[ShardSet, ...]
     num_unknown_sets: int = 0
-    """Number of sets, the last ones, whose samples belong to no class: in the index their label is `UNKNOWN_LABEL`."""
+    """Number of sets at the end whose samples belong to no class: in the index their label is `UNKNOWN_LABEL`."""
 
     @property
     def known_sets(self) -> tuple[ShardSet, ...]:

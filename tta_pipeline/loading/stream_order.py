@@ -39,7 +39,7 @@ def shuffled_order(index: SampleIndex, *, seed: int) -> StreamOrder:
 def unknown_among(known: StreamOrder, index: SampleIndex, unknown: Indices, *, seed: int) -> StreamOrder:
     """Return *known* with the samples at *unknown*, shape (M,), at positions that are drawn with *seed*.
 
-    The known samples keep their order, and the unknown ones are permuted. *index* has both.
+    The known samples keep their order, and the unknown ones are permuted. *index* contains both.
     """
     keys = index.keys
     permuted = unknown[ordering.permuted([keys[number] for number in unknown.tolist()], seed=seed)]

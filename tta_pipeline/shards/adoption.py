@@ -307,7 +307,7 @@ def _assign_class(folder: Path, sample: Sample, class_map: ClassMap, wrappers: f
     if named is None or name not in ("", named):
         raise ClassMapError(
             f"{folder}: sample {sample.key} has the label {sample.label} in its label member and "
-            f"{name or 'no class folder'}; the class map gives that label to {named or 'no class'}: give the class map "
+            f"{name or 'no class folder'}; the class map gives that label to {named or 'no class'}: pass the class map "
             f"these shards were made with; or {ONE_BASED_ADVICE}"
         )
     return sample._replace(class_name=named)

@@ -1,4 +1,4 @@
-"""Tar members, written and read byte by byte: the same members always give the same bytes.
+"""Tar members, written and read byte by byte: the same members always produce the same bytes.
 
 Format: POSIX.1-1988 ustar with mode 0644, no owner and time 0. Names over 100 bytes get a PAX header (POSIX.1-2001).
 `tar`, Python's tarfile and webdataset read both.

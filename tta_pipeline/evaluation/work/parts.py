@@ -1,4 +1,4 @@
-"""The division of a benchmark's streams into parts, for processes and machines that do not talk to each other."""
+"""The division of a benchmark's streams into parts, for processes and machines that do not communicate."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,13 +32,13 @@ class Part:
 def divide(benchmark: Benchmark, places: Sequence[Place], num_parts: int) -> tuple[frozenset[Place], ...]:
     """Divide *places* into parts of about the same cost: passes of the method times samples.
 
-    Nothing but the benchmark file and the arguments decides, so whoever has a part knows what the others have, whatever
-    is finished meanwhile. A stream over several cells is the longest work there is and cannot be cut: the longest goes
-    first, each to the part with the least. Cells fill the parts up in their order, so that few parts read each cell.
+    The division depends only on the benchmark file and the arguments, not on finished work, so all processes compute
+    the same one. Streams over several cells take longest and cannot be divided. They are assigned first, the longest
+    first, each to the part with the least work. Then cells fill the parts in order, so that few parts read each cell.
 
     Args:
         benchmark: The benchmark.
-        places: What to divide; all who have a part must name the same.
+        places: What to divide; it must be the same for all parts.
         num_parts: Number of parts; some are empty if there are fewer places.
     """
     costs = Costs.from_file(benchmark)
@@ -63,7 +63,7 @@ def divide(benchmark: Benchmark, places: Sequence[Place], num_parts: int) -> tup
 
 
 def _fill(loads: Sequence[float], costs: Sequence[float]) -> Iterator[int]:
-    """Yield for each of *costs*, in order, the number of the part that takes it: all end at about the same level."""
+    """Yield for each of *costs*, in order, the number of its part, so that all parts cost about the same."""
     level = _level(loads, sum(costs))
     ends = [*accumulate(max(0.0, level - load) for load in loads)]
     number, middle = 0, 0.0
@@ -75,7 +75,7 @@ def _fill(loads: Sequence[float], costs: Sequence[float]) -> Iterator[int]:
 
 
 def _level(loads: Sequence[float], volume: float) -> float:
-    """Return how high *volume* stands if it is poured over *loads*."""
+    """Return the level that *volume* reaches if it is poured over *loads*."""
     below: list[float] = []
     for load in sorted(loads):
         if below and load >= (volume + sum(below)) / len(below):

@@ -66,7 +66,7 @@ class Work:
 def evaluation_runs(benchmark: Benchmark, work: Iterable[Work], *, is_timed: bool) -> Iterator[PlannedRun]:
     """Yield the runs that do *work*.
 
-    A run of Dagster costs about a second, so each run contains as many cells as a range can hold. Cells with the same
+    A run of Dagster costs about a second, so each run contains as many cells as a range can cover. Cells with the same
     unfinished experiments share a run. A stream over several cells gets a separate run.
 
     Args:

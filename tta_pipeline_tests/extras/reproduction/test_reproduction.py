@@ -284,7 +284,7 @@ def test_a_dataset_in_a_file_of_its_own_is_published_beside_the_benchmark(root: 
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
-    [((), "has 3 experiments; expected the name of one: norm, source, tent"), (("tint",), "no experiment 'tint'")],
+    [((), "has 3 experiments; expected one name: choose norm, source, tent"), (("tint",), "no experiment 'tint'")],
 )
 def test_who_names_no_experiment_is_told_which_there_are(root: Path, published: Path, asked: tuple, expected: str):
     """A folder has several experiments."""
