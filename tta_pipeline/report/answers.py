@@ -36,7 +36,7 @@ class Answer:
 
     DuckDB ignores Ctrl-C while it computes, so it runs in its own thread; the main thread receives Ctrl-C and
     interrupts the computation. The threads share nothing but two `SimpleQueue`s: a `Future` has a lock written in
-    Python, and Ctrl-C at the moment when the main thread has just locked it leaves it locked for ever.
+    Python, and Ctrl-C at the moment when the main thread has just locked it leaves it locked forever.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()) -> None:
@@ -124,9 +124,9 @@ def _work(works: SimpleQueue[Callable[[], Any] | None], results: SimpleQueue[tup
     while work := works.get():
         try:
             results.put((work(), None))
-        except BaseException as error:  # noqa: BLE001 - it is raised where the work was asked for
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits for the result
             results.put((None, error))
-        del work  # else the connection lives until the next one
+        del work  # otherwise the connection lives until the next one
 
 
 def _require_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
@@ -139,7 +139,7 @@ def _require_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         raise QuestionError(_one_line(error)) from error
     if len(statements) != 1:
         found = f"found {len(statements)} statements" if statements else "found no query"
-        raise QuestionError(f"{found}; expected one, such as FROM leaderboard")
+        raise QuestionError(f"{found}; expected one query, such as FROM leaderboard")
     (statement,) = statements
     if statement.type not in _QUERY_TYPES:
         raise QuestionError(f"found a statement of kind {statement.type.name}; expected a query, such as SELECT")

@@ -33,7 +33,7 @@ _SHOWN_ACCURACIES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0
 _FEW_TICKS_FROM = 8
 """Ratio of the ends of a logarithmic axis from which powers of ten and a few between them are enough ticks."""
 _MIN_POINTS_TO_FIT = 3
-"""Fewest models through which a line is fitted: two points always lie on a line."""
+"""Minimum number of models for a fitted line: a line fits two points exactly."""
 
 
 def heat_maps(
@@ -112,7 +112,7 @@ def corruption_dots(
 def error_against_cost(leaderboard: Table) -> Figure | None:
     """Return mean error over milliseconds per image, with a panel for each group of comparable rows; None without any.
 
-    The names are beside the points, and steps show the lowest error within each cost.
+    Points are labelled with names; steps show the lowest error within each cost.
     """
     groups: dict[tuple[str, int], list[tuple[str, float, float]]] = {}
     columns = ("subset", "num_cells", "experiment", "ms_per_image", "mean_error")
@@ -215,7 +215,7 @@ def estimated_dots(table: Table) -> Figure | None:
 
 
 def open_set_dots(table: Table) -> Figure | None:
-    """Return the error of each experiment in the closed and in the open stream, beside its AUROC; None without any."""
+    """Return each experiment's error in the closed and the open stream, and its AUROC; None without any."""
     columns = ("experiment", "closed_error", "error", "auroc")
     rows = list(zip(*map(table.column, columns), strict=True))
     if not rows:

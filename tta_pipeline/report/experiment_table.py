@@ -16,8 +16,8 @@ def experiment_table(benchmark: Benchmark, locations: Locations) -> Table:
     """Return a row for each experiment of *benchmark*, in the order of the file.
 
     `hyperparameters` lists those that differ from the preset's, and the tuning that chooses others. `num_recorded`
-    counts the streams with a result for each segment that the last run's plan asks for; `tta-pipeline why` tells
-    whether data, code and settings are still those.
+    counts the streams with a result for each segment in the last run's plan; `tta-pipeline why` shows whether data,
+    code or settings have changed since.
     """
     return Table(columns=_COLUMNS, rows=tuple(_row(benchmark, name, locations) for name in benchmark.experiments))
 

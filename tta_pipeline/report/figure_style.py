@@ -18,7 +18,7 @@ COLOURS = "cividis"  # perceptually uniform: readable in print and by colour-bli
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#767676", "#A6761D")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 WIDTH_IN = 6.4
-"""Width of a figure, in inches: on a phone, where it is scaled down, its text can still be read."""
+"""Width of a figure in inches: its text stays readable when a phone scales it down."""
 ON_COLOUR = "#1a1a1a"
 """Ink on a coloured field, which stays dark in the dark theme."""
 _QUIET = "#555555"
@@ -47,9 +47,9 @@ def hide_frame(axis: Axes) -> None:
 
 
 def label_points(axis: Axes, points: Sequence[tuple[str, float, float]]) -> None:
-    """Write the name of each of *points*, (name, x, y), beside it, where it hides no point and no other name.
+    """Write the name of each of *points*, (name, x, y), next to it without hiding a point or another name.
 
-    A thin line leads from a point to a name that is not right beside it.
+    A thin line connects a point to its name if they are not adjacent.
     """
     figure = axis.get_figure(root=True)
     assert figure is not None
@@ -94,7 +94,7 @@ def _area_outside(box: Bbox, axes: Bbox) -> float:
 
 
 def _is_nearer_to_another(box: Bbox, dots: npt.NDArray[np.float64], number: int) -> bool:
-    """Tell whether *box* is nearer to another of *dots* than to that of *number*."""
+    """Return whether *box* is nearer to another of *dots* than to dot *number*."""
     distances = np.linalg.norm(np.clip(dots, box.min, box.max) - dots, axis=1)
     return bool(distances[number] > distances.min())
 

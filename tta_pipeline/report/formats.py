@@ -21,7 +21,7 @@ _GAP = 2
 """Spaces between two columns."""
 _WIDE = 10_000  # wide enough that no line is wrapped
 _NAMES = ("experiment", "corruption", "better", "experiment_a", "experiment_b")
-"""Columns of names that have underscores in place of spaces."""
+"""Columns of names with underscores instead of spaces."""
 
 
 def as_terminal(
@@ -74,7 +74,7 @@ def _align_columns(table: Table, between_words: str, *, is_styled: bool, title: 
 def as_latex(table: Table, *, leading: Collection[int] = (), notes: Sequence[str] = ()) -> str:
     r"""Return *table* as a LaTeX tabular with the rules of booktabs, with the best of each column in bold.
 
-    Percent signs are in the headings, and names have spaces in place of underscores.
+    Percent signs are in the headings, and names have spaces instead of underscores.
 
     Args:
         table: The table.

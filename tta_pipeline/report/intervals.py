@@ -1,7 +1,7 @@
 """The 95 % intervals of a leaderboard, computed once for a set of results and kept in a file.
 
-Whoever needs them first computes them: the report at the end of a run, or the leaderboard. The file says by a hash what
-they were computed from. If that has changed, or the file is damaged or missing, they are computed again.
+They are computed on first use: by the report at the end of a run, or by the leaderboard. The file has a hash of its
+inputs. If these have changed, or the file is damaged or missing, the intervals are computed again.
 """
 
 import hashlib
@@ -118,7 +118,7 @@ def add_intervals(table: Table, found: Sequence[Intervals]) -> Table:
 def _ends(found: Interval | None, subset: str, error: float | None) -> tuple[float | None, float | None]:
     """Return the ends of a row's interval.
 
-    A mean error may cover cells without stored predictions: then the interval found is not that of the row.
+    A mean error may cover cells without stored predictions. The stored interval does not apply to such a row.
     """
     if found is None or error is None or found.subset != subset or abs(found.mean - error) >= _TOLERANCE:
         return None, None
@@ -126,7 +126,7 @@ def _ends(found: Interval | None, subset: str, error: float | None) -> tuple[flo
 
 
 def _sha256_of_file(locations: Locations, benchmark: str) -> str:
-    """Return the hash of the benchmark file, which says what a photograph's name is; empty if there is no file."""
+    """Return the hash of the benchmark file, which determines photographs' names; empty if there is no file."""
     path = locations.benchmark_file(benchmark)
     with suppress(OSError):
         return hashlib.sha256(path.read_bytes()).hexdigest() if path else ""

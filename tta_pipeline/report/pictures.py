@@ -19,7 +19,7 @@ from tta_pipeline.shards.shard_set import ShardSet
 _TILE = 96
 _CAPTION = 30
 _GAP = 6
-# Colour-blind readers can tell blue from orange; a word says the same.
+# Colour-blind readers can distinguish blue from orange; a word repeats the meaning.
 _RIGHT, _WRONG = "#0072B2", "#D55E00"
 _PARTS = (
     ("compute_s", "compute", "#0072B2"),
@@ -43,7 +43,7 @@ class ShownSample:
 def sample_row(folder: Path, row: Evaluation, *, image_size: int) -> Image.Image:
     """Return a picture of the first samples of the shard set in *folder* with an evaluation's predictions for them.
 
-    Arguments and errors are those of `first_samples`.
+    Arguments and errors are the same as for `first_samples`.
     """
     return _sheet(first_samples(folder, row, image_size=image_size))
 

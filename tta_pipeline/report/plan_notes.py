@@ -61,8 +61,7 @@ def plan_notes(
     return [
         *(
             f"{abbreviate_list(list(files))} of {name} {'was' if len(files) == 1 else 'were'} edited since the last "
-            "run "
-            f"of {abbreviate_list(out_of_date[name])}, so these rows show what was asked for then; to look again: "
+            f"run of {abbreviate_list(out_of_date[name])}, and these rows show the previous settings; to check again: "
             f"tta-pipeline run {name} --dry-run"
             for name, files in edited.items()
         ),
@@ -72,7 +71,7 @@ def plan_notes(
             for name, experiments in replaced.items()
         ),
         *(
-            f"{_has(experiments)} not all results by the present code, data and settings: "
+            f"{_has(experiments)} not all results by the current code, data and settings: "
             f"{abbreviate_list(experiments)}; to evaluate the rest: tta-pipeline run {name}"
             for name, experiments in unfinished.items()
         ),

@@ -1,4 +1,4 @@
-"""Tables of published errors, which a user has as a CSV file, to stand beside errors measured here."""
+"""Tables of published errors from a user's CSV file, for comparison with errors measured here."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ FROM (
 LEFT JOIN kept USING (benchmark, dataset, experiment, subset)
 GROUP BY ALL ORDER BY benchmark, dataset, subset, published_as, experiment
 """
-"""Each experiment beside the published line of its name, or of the name in the last parameter, on the cells of both.
+"""Each experiment joined with the published line of its name, or the last parameter's name, on their common cells.
 
 `chance_error` is how far the means of two samples of so many photographs are apart in 95 % of cases.
 """

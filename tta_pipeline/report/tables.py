@@ -90,8 +90,8 @@ class UnderLoad(float):
 
 _TIMES = ("ms_per_image", "images_per_s")
 UNDER_LOAD_NOTE = (
-    "*: timed only while others used the machine, so the time says little of the method; on a quiet machine, evaluate "
-    "again by `run --force`."
+    "*: timed only while others used the machine, so the time shows little about the method; to evaluate it "
+    "again on a quiet machine: `run --force`."
 )
 
 
@@ -245,11 +245,11 @@ _INTERVALS = (
     ("error_change", "error_change_low", "error_change_high"),
 )  # fmt: skip
 _NAMES_OF_ALL = ("benchmark", "dataset")
-"""Columns that tell nothing where all rows have the same value."""
+"""Columns that are left out if all rows have the same value."""
 
 
 def shorten(table: Table, columns: Sequence[str]) -> Table:
-    """Return those of *columns* that *table* has, in this order, with intervals behind their values."""
+    """Return the *columns* that *table* has, in this order, with intervals after their values."""
     table = join_intervals(table)
     shown = [
         name
@@ -327,7 +327,7 @@ HEADINGS = {
     "class": "Class",
     "mean_error": "Error",
     "sd_error": "sd over seeds",
-    "error_worst_10pct_seeds": "Worst tenth of seeds",
+    "error_worst_10pct_seeds": "Worst 10 % of seeds",
     "mean_error_at_5": "Error (severity 5)",
     "error_at_5": "Error (severity 5)",
     "clean_error": "Clean error",

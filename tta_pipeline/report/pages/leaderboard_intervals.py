@@ -1,4 +1,4 @@
-"""The intervals of leaderboards from kept predictions, where they are not kept yet."""
+"""Compute the intervals of leaderboards that are not stored yet, from kept predictions."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 

@@ -91,7 +91,7 @@ class ReportSection:
     """Whether the page shows the table; the CSV file is always written."""
     draw: Callable[["Findings", Table], Figure | None] | None = None
     is_origin: bool = False
-    """Whether the section says where the numbers come from; these are the last."""
+    """Whether the section shows where the numbers come from; such sections are the last."""
     is_across_sets: bool = False
     """Whether the section is shown only for a benchmark with several datasets."""
 
@@ -128,7 +128,7 @@ class Findings:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know beside each number."""
+        """What a reader must know to judge the numbers."""
         board = self.tables["leaderboard"]
         rows = zip(board.column("experiment"), board.column("untrained"), strict=True)
         untrained = dict.fromkeys(experiment for experiment, is_untrained in rows if is_untrained)
@@ -189,7 +189,7 @@ SECTIONS = (
         name="groups",
         title="Means over groups of datasets",
         text="Each set of a group weighs the same, and so does each cell of a set; held-out shifts are left out. The "
-        "95 % interval is about other images of the same sets. Published means stand beside those of the same sets, "
+        "95 % interval is about other images of the same sets. Published means are compared with means of the same sets, "
         "weights and method.",
         sql=queries.GROUP_MEANS,
         is_across_sets=True,
@@ -218,7 +218,7 @@ SECTIONS = (
         title="Accuracy along long streams",
         text="A step for about every 1,000 images, in streams of 10,000 and more. A cross marks a collapse: from "
         "there to the end, for at least 5,000 images, accuracy is below the unadapted model's on the same cells. "
-        "An upright tick marks a place where a method reset itself, unless it did so in most places.",
+        "A vertical tick marks a reset by the method itself, unless it reset itself at most steps.",
         sql=queries.STREAM_PROGRESS,
         has_table=False,
         draw=lambda _, table: progress_lines(table),
@@ -245,8 +245,8 @@ SECTIONS = (
     ReportSection(
         name="open_set",
         title="Unknown images in the stream",
-        text="Mean error on the known images, beside the closed stream of the same images, order and settings, and how "
-        "well the method's scores tell unknown images from known ones.",
+        text="Mean error on the known images, compared with the closed stream of the same images, order and settings, and "
+        "how well the method's scores separate unknown images from known ones.",
         sql=queries.OPEN_SET,
         draw=lambda _, table: open_set_dots(table),
     ),
@@ -308,7 +308,7 @@ SECTIONS = (
     ReportSection(
         name="shards",
         title="Shards",
-        text="Tar shards in place of loose files.",
+        text="Tar shards instead of loose files.",
         sql=queries.SHARD_SETS,
         is_origin=True,
     ),
@@ -328,7 +328,7 @@ def sections(benchmark: Benchmark) -> tuple[ReportSection, ...]:
 
 
 def fill_parameters(sql: str, *values: str | int) -> str:
-    """Return *sql* with *values* in place of its parameters, so that a reader can repeat it."""
+    """Return *sql* with its parameters replaced by *values*, so that a reader can repeat it."""
     for value in values:
         sql = sql.replace("?", str(value) if isinstance(value, int) else f"'{value}'", 1)
     return sql.strip()
@@ -482,7 +482,7 @@ def _headline(found: Findings, compared: Pairs) -> str:
 def _verdict_on_best(found: Findings, compared: Pairs) -> str:
     """Return the verdict on the best experiment and the next best on the same cells; empty if it cannot be given.
 
-    Its p-value is corrected for all experiments beside the best, as the marks of the leaderboard are.
+    Its p-value is corrected for all experiments except the best, as the marks of the leaderboard are.
     """
     best, cells = found.best, found.in_mean(found.best).keys()
     others = [name for name in found.errors if name != best and found.in_mean(name).keys() == cells]

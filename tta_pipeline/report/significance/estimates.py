@@ -79,8 +79,8 @@ class Estimate:
 
         (z of 1 - level / 2 + z of the power) standard errors, where the level is `LEVEL` / *num_tests*: the planning of
         Cohen 1988, "Statistical power analysis for the behavioral sciences", with the spread that was measured and not
-        the change that was found. Card et al. 2020, "With little power comes great responsibility", ask for it beside
-        each comparison of accuracies.
+        the change that was found. Card et al. 2020, "With little power comes great responsibility", recommend
+        it for each comparison of accuracies.
         """
         return _quantiles(num_tests) * self.standard_error
 
@@ -125,9 +125,9 @@ def upper_bound(cells: Sequence[CellValues]) -> float:
     """Return the value below which the true mean over *cells* lies with 97.5 %, also if few images have changed.
 
     Learned-Miller and Thomas 2020, "A new confidence interval for the mean of a bounded random variable": the weights
-    of the photographs are uniform, and one more photograph has the largest value there can be. Where the values are 0
-    and 1, it is the bound of Clopper and Pearson. The percentile bootstrap knows nothing of images that were not seen:
-    of 200 images with 2 % worse ones, its bound lay below the truth in 8.9 % of cases instead of 2.5 %.
+    of the photographs are uniform, and an additional photograph has the largest possible value. For values 0 and 1, it
+    is the bound of Clopper and Pearson. The percentile bootstrap ignores images that were not seen: of 200 images with
+    2 % worse ones, its bound was below the truth in 8.9 % of cases instead of 2.5 %.
 
     Args:
         cells: Values of each cell in each stream, at most 1.
@@ -188,7 +188,7 @@ def _groups(cells: Sequence[CellValues]) -> Sequence[Sequence[CellValues]]:
 
 
 def _count_photographs(cells: Sequence[CellValues]) -> int:
-    """Return the number of photographs; if groups may show the same ones, that of the largest group."""
+    """Return the number of photographs; if groups may share photographs, the largest group's number."""
     numbers = (np.concatenate([cell.photographs.numbers for cell in group]) for group in _groups(cells))
     return max(len(np.unique(each)) for each in numbers)
 
@@ -223,7 +223,7 @@ def _distinct(values: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64],
 
 
 def _draw_deviations(cells: Sequence[CellValues], sign: float) -> npt.NDArray[np.float64]:
-    """Return by how much `NUM_DRAWS` other means deviate from that of *cells*, times *sign*."""
+    """Return by how much `NUM_DRAWS` other means deviate from the mean of *cells*, times *sign*."""
     generator = np.random.default_rng(_SEED)
     groups = [bootstrap_means(sign * _values_of_photographs(group, len(cells)), generator) for group in _groups(cells)]
     return _add_dependent(groups) + _draw_orders(cells, generator)

@@ -41,7 +41,7 @@ class Pair:
     change: Estimate | None
     """Mean error of B minus mean error of A over the common cells that count in the mean; None without such cells."""
     means: tuple[float, float] | None
-    """Mean errors of A and B over these cells; over all of its own cells, either may have another mean."""
+    """Mean errors of A and B over these cells; either may have a different mean over all its cells."""
     covers_both: bool
     """Whether these are all of the cells that count in the mean, for A and for B."""
     same_order: bool

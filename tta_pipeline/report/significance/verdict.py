@@ -21,8 +21,8 @@ def say_verdict(
 ) -> str:
     """Return which of two experiments is better, by how much, and whether the difference is more than chance.
 
-    A is named first. If neither is shown to be better, a second sentence says which difference these images would have
-    shown.
+    A is named first. If neither is shown to be better, a second sentence states the difference that these images would
+    have shown.
 
     Args:
         names: Experiments A and B.
@@ -56,7 +56,7 @@ def say_verdict(
 
 
 def say_p(p_value: float, *, num_tests: int = 1) -> str:
-    """Return a p-value with its sign, such as `= 0.013`; `<= 0.0002` where that is the least the draws can show."""
+    """Return a p-value with its sign, such as `= 0.013`; `<= 0.0002` if the draws can show no less."""
     is_least = p_value <= LEAST_P * num_tests
     return f"{'<=' if is_least else '='} {p_value:.2g}"
 

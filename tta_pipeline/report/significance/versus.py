@@ -103,7 +103,7 @@ class Comparison:
     def keeps_margin(self, points: float) -> bool:
         """Return whether it is shown that B is not worse than A by more than *points* percentage points.
 
-        The test of non-inferiority by an upper bound, which must lie below the margin: Piaggio et al. 2012, "Reporting
+        The test of non-inferiority by an upper bound, which must be below the margin: Piaggio et al. 2012, "Reporting
         of noninferiority and equivalence randomized trials".
         """
         return 100 * self.error_change_bound < points
@@ -136,7 +136,7 @@ class _Pair:
 
     @property
     def differences(self) -> npt.NDArray[np.float64]:
-        """1 where only B is wrong, -1 where only A is wrong, else 0."""
+        """1 if only B is wrong, -1 if only A is wrong, 0 otherwise."""
         return self.is_wrong_b.astype(float) - self.is_wrong_a
 
     @property
@@ -228,7 +228,7 @@ class Evaluated(Protocol):
         """Where its streams meet cells."""
 
     def all_counted_cells(self) -> Mapping[Unit, CountedCell]:
-        """Return all evaluations that count, by where a stream meets the cell."""
+        """Return all evaluations that count, by the cell's position in its stream."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +243,7 @@ class CommonCells:
     cells: Sequence[tuple[CountedCell, CountedCell]]
     """The evaluations of each cell by A and B, if both have one that counts."""
     num_unfinished: int
-    """Number of further cells that both ask for; one of the two has no result by its present plan."""
+    """Number of further cells in both plans for which A or B has no result by its current plan."""
 
     @classmethod
     def find(cls, a: Evaluated, b: Evaluated, benchmark: Benchmark, locations: Locations) -> Self:

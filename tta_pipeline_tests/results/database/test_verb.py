@@ -361,7 +361,7 @@ def test_a_question_changes_nothing(database: duckdb.DuckDBPyConnection, sql: st
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("", "found no query; expected one, such as FROM leaderboard"),
+        ("", "found no query; expected one query, such as FROM leaderboard"),
         (" ;; ", "found no query"),
         ("-- nothing but a comment", "found no query"),
         ("SELECT 1; SELECT 2", "found 2 statements; expected one"),
