@@ -1,8 +1,8 @@
-"""The one rule for which results of a stream count: those of one chain, in which each file names the one before it.
+"""The one rule for which results of a stream count: one chain of results, in which each file names its predecessor.
 
-The state of a method goes from segment to segment, so means must never take one segment of one pass and the next
-segment of another. Of several passes the longest counts; of equally long ones that of the fewest devices, and then the
-one whose first file is the oldest. A later pass, such as another timing, never changes an error.
+A method carries its state from segment to segment, so a mean must never combine segments of different passes. Of
+several passes, the longest counts. Ties go to the pass on the fewest devices, then to the pass with the oldest first
+file. A later pass, such as another timing, never changes an error.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -129,7 +129,7 @@ class FirstSamples:
 @FORBID_UNKNOWN_FIELDS
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShiftFacts:
-    """What a dataset says of one of its corruptions or splits."""
+    """A dataset's facts about one of its corruptions or splits."""
 
     shift_position: Annotated[
         int | None,
@@ -151,7 +151,7 @@ class ShiftFacts:
 @FORBID_UNKNOWN_FIELDS
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellLabels:
-    """What files say of an evaluation and that changes no prediction; a plan gives it anew."""
+    """Labels of an evaluation from files, which change no prediction; they are updated from its plan."""
 
     experiment: Annotated[str, Column("Model, method and protocol together, by their name in the benchmark file")]
     model: Annotated[str, Column("Name of the model in the benchmark file")]
@@ -160,8 +160,8 @@ class CellLabels:
         str,
         Column(
             "published: exactly the values that were published for this method, kind of network and dataset; preset: "
-            "those of a preset, published for another kind of network or dataset; tuned (held-out): a preset with "
-            "some values chosen by tuning on shifts that are not reported; own: a method of one's own; set by hand: "
+            "values published for another kind of network or dataset; tuned (held-out): a preset with some values "
+            "chosen by tuning on shifts that are not reported; own: your own method; set by hand: "
             "anything else",
             choices=(PUBLISHED, PRESET, TUNED, OWN, BY_HAND),
         ),
@@ -271,7 +271,7 @@ class Setup:
 @FORBID_UNKNOWN_FIELDS
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scores:
-    """Errors of the predictions; definitions are in docs/reference/metrics.md, as are those of all other scores."""
+    """Errors of the predictions; docs/reference/metrics.md defines them and all other scores."""
 
     num_samples: Annotated[
         int, Column("Known samples evaluated, each once", above=0, shown=True, shown_of_segment=True)
@@ -284,14 +284,14 @@ class Scores:
     nll: Annotated[
         float | None,
         Column(
-            "Mean negative log-likelihood of the labels, in nats; NULL where one is infinite or NaN",
+            "Mean negative log-likelihood of the labels, in nats; NULL if one is infinite or NaN",
             at_least=0,
         ),
     ]  # fmt: skip
     brier: Annotated[
         float | None,
         Column(
-            "Mean squared distance of the probabilities from the one-hot label, in [0, 2]; NULL where one is NaN",
+            "Mean squared distance of the probabilities from the one-hot label, in [0, 2]; NULL if one is NaN",
             at_least=0, at_most=2.00001,
         ),
     ]  # fmt: skip
@@ -324,7 +324,7 @@ class Calibration:
     ]
     aurc: Annotated[
         float,
-        _share("Mean over n of the error of the n surest samples, the area under risk-coverage"),
+        _share("Mean over n of the error of the n most confident samples, the area under risk-coverage"),
     ]
     bins: Annotated[CalibrationBins, InlinePart("bin_")]
 
@@ -359,19 +359,19 @@ class LabelFreeScores:
     neighbourhood_density: Annotated[
         float | None,
         Column(
-            "Soft neighbourhood density of the predictions, in nats, by no label; NULL if not asked for", at_least=0
+            "Soft neighbourhood density of the predictions, in nats, by no label; NULL if not enabled", at_least=0
         ),
     ]
     view_agreement: Annotated[
         float | None,
-        _share("Share of predictions that a shifted view of the image shares, by no label; NULL if not asked for"),
+        _share("Share of predictions that a shifted view of the image shares, by no label; NULL if not enabled"),
     ]
 
 
 @FORBID_UNKNOWN_FIELDS
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnknownScores:
-    """How well unknown images are told from those of the cell."""
+    """How well unknown images are separated from the cell's images."""
 
     num_unknown: Annotated[
         int,
@@ -394,13 +394,13 @@ class UnknownScores:
         Column("Score that 95 % of the known clean images reach with the source model; NULL without clean images"),
     ]
     unknown_rejected: Annotated[
-        float | None, _share("Share of unknown images below known_threshold; NULL where that is")
+        float | None, _share("Share of unknown images below known_threshold; NULL if known_threshold is NULL")
     ]
     h_score: Annotated[
         float | None,
         _share(
             "Harmonic mean of unknown_rejected and the share of known images that are correct and not below "
-            "known_threshold; NULL where that is",
+            "known_threshold; NULL if known_threshold is NULL",
             shown=True,
         ),
     ]
@@ -524,6 +524,6 @@ class Timing:
     device_idle_s: Annotated[
         float, _seconds("Sum over the batches of the time that the device was idle before each batch")
     ]
-    host_to_device_s: Annotated[float, _seconds("Copies to the device, where they overlap computation; 0 on a CPU")]
+    host_to_device_s: Annotated[float, _seconds("Copies to the device; they overlap computation; 0 on a CPU")]
     compute_s: Annotated[float, _seconds("Sum over the batches of forward pass and adaptation", shown=True)]
     batches: Annotated[Batches, SeparatePart()]

@@ -49,8 +49,8 @@ _SUM_TOLERANCE = 1e-6
 class Evaluation(RecordedFacts):
     """The result of one pass over one cell.
 
-    Durations and counts of a stream that mixes cells are divided among the cells by samples. A field is None where it
-    does not apply or is not known; its comment says when.
+    Durations and counts of a stream that mixes cells are divided among the cells by samples. A field is None if it
+    does not apply or is not known, as its comment explains.
     """
 
     labels: Annotated[CellLabels, InlinePart("")]

@@ -63,9 +63,9 @@ def problem_of_place(path: Path, benchmark: str, key: str) -> str:
     place, inner = (RESULTS, *benchmark.split("/")), tuple(key.split("/"))
     outer, folder = path.parent.parts[: -len(inner)], path.parent.parts[-len(inner) :]
     if folder != inner:
-        return f"is foreign: it is of {benchmark} {key}; expected it in {'/'.join((*place, *inner))}"
+        return f"is foreign: it belongs to {benchmark} {key}; expected folder {'/'.join((*place, *inner))}"
     if outer[-len(place) :] != place:
-        return f"is foreign: it is of {benchmark}; expected it in {'/'.join(place)}"
+        return f"is foreign: it belongs to {benchmark}; expected folder {'/'.join(place)}"
     return ""
 
 

@@ -1,9 +1,9 @@
-"""Plans: what each experiment asks for now, as the fingerprint of each segment of its streams.
+"""Plans: the results that each experiment requires now, as the fingerprint of each segment of its streams.
 
-`run` has benchmark file, model, code and manifests in its hands, and writes
-`results/<benchmark>/plans/<experiment>.json`. A result counts if a plan asks for its fingerprint; nothing else decides
-it. A plan also has the facts that change no prediction, such as the family of a corruption: they may change without
-another evaluation. It is made from what lies on the machine that asks, and can be made again at any time.
+`run` reads benchmark file, model, code and manifests, and writes `results/<benchmark>/plans/<experiment>.json`. A result
+counts if and only if its fingerprint is in a plan. A plan also records facts that change no prediction, such as the
+family of a corruption: they may change without another evaluation. It is made from local files, and can be made again at
+any time.
 """
 
 import json
@@ -25,7 +25,7 @@ from tta_pipeline.util.files import write_atomically
 
 _FORMAT = 1
 NO_FILE = ""
-"""In place of the hash of a benchmark file: the plan was made by `tta-pipeline evaluate --record`."""
+"""Replaces the hash of a benchmark file in a plan made by `tta-pipeline evaluate --record`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +40,7 @@ class PlannedSegment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedStream:
-    """A stream that an experiment asks for."""
+    """A stream of an experiment's plan."""
 
     key: str
     """Its partition key: of a cell, such as `fog|5`, a severity, or all."""
@@ -49,7 +49,7 @@ class PlannedStream:
 
     @property
     def folder(self) -> str:
-        """Folder of its results below that of the benchmark, such as `fog-5`."""
+        """Folder of its results below the benchmark's folder, such as `fog-5`."""
         return folder_of_key(self.key)
 
     @property
@@ -79,7 +79,7 @@ class Labels:
     tuning: str | None = None
     """The choice of a tuning as JSON; None if the experiment uses none."""
     shifts: Mapping[str, ShiftFacts]
-    """By corruption or split; empty if no file tells."""
+    """By corruption or split; empty if no file has them."""
 
     def of_shift(self, shift: str) -> CellLabels:
         """Return the labels of an evaluation on *shift*."""
@@ -95,7 +95,7 @@ class Labels:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What an experiment asks for."""
+    """The results that an experiment requires."""
 
     benchmark: str
     """Name of the benchmark: of its file, or `<file>/<dataset>`."""
@@ -108,7 +108,7 @@ class Plan:
 
     @property
     def num_cells(self) -> int:
-        """Number of cells that are asked for, each as often as its streams visit it."""
+        """Number of planned cells, each as often as its streams visit it."""
         return sum(len(segment.cells) for stream in self.streams for segment in stream.segments)
 
     @property
@@ -168,7 +168,7 @@ class Plan:
 
 
 def folder_of_key(key: str) -> str:
-    """Return the folder of the results at the partition *key*, below that of the benchmark."""
+    """Return the folder of the results at the partition *key*, below the benchmark's folder."""
     return key.replace("|", "-")
 
 
@@ -183,7 +183,7 @@ def plan_path(locations: Locations, benchmark: str, experiment: str) -> Path:
 
 
 def write_plan(locations: Locations, plan: Plan) -> bool:
-    """Write *plan* unless it is the present one; return whether it was written."""
+    """Write *plan* unless it is unchanged; return whether it was written."""
     path, data = plan_path(locations, plan.benchmark, plan.labels.experiment), plan.encoded()
     with suppress(OSError):
         if path.read_bytes() == data:
@@ -193,7 +193,7 @@ def write_plan(locations: Locations, plan: Plan) -> bool:
 
 
 def add_to_plan(locations: Locations, row: Evaluation) -> None:
-    """Let the plan of an experiment that no benchmark file names ask for *row*, beside the cells that it has."""
+    """Add *row* to the cells in the plan of an experiment that no benchmark file names."""
     cell, own = row.cell, row.labels
     before = read_plan(locations, cell.benchmark, own.experiment)
     segment = PlannedSegment(fingerprint=row.setup.fingerprint, cells=(cell.key,))
@@ -231,9 +231,9 @@ def problem_of_plan(path: Path) -> str:
 def drop_other_plans(
     locations: Locations, benchmark: str, experiments: Collection[str], *, unreadable: Collection[str] = ()
 ) -> None:
-    """Remove the plans of *benchmark* that are of none of *experiments*; results stay.
+    """Remove the plans of *benchmark* for experiments not in *experiments*, but not their results.
 
-    So do those of its file from when that had several datasets, and now has one, or the other way round.
+    Also remove older plans of a file that changed from several datasets to one, or from one to several.
 
     Args:
         locations: Where results lie.

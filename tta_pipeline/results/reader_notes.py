@@ -1,4 +1,4 @@
-"""What a reader must know beside numbers that compare with few others, on every page, figure and table."""
+"""Notes for every page, figure and table about numbers that compare with few others."""
 
 from collections.abc import Sequence
 

@@ -89,7 +89,7 @@ class Field(NamedTuple):
 
 @cache
 def columns_of(kind: type) -> tuple[Field, ...]:
-    """Return the columns that the dataclass *kind* fills: of its own fields in order, then those of inline parts."""
+    """Return the columns that the dataclass *kind* fills: its own fields in order, then the fields of inline parts."""
     own = [
         Field(name, mark, mark.sql or _SQL[plain], is_nullable)
         for name, plain, mark, is_nullable in declarations(kind)

@@ -5,8 +5,8 @@
       fog-5/<fingerprint>-<predictions>.parquet  the prediction for each of its samples, if they were kept
       held_out/speckle_noise-5/...             an evaluation of a tuning's trial
       tunings/..., trainings/...               a choice of hyperparameters; the training of a source model
-      loaders/<time>-<content>.json            a measurement of loaders, which nothing asks for twice
-      plans/<experiment>.json                  what the experiment asks for now, see `plans`
+      loaders/<time>-<content>.json            a measurement of loaders, which is never repeated
+      plans/<experiment>.json                  the results that the experiment requires now, see `plans`
       fog-5/<fingerprint>-<content>.void       why a file counts nowhere, see `void_result`
 
 Names have the first 16 and 8 hex digits of two sha256: of everything that determines the result, and of the bytes of
@@ -53,7 +53,7 @@ class Result:
     benchmark: str
     """Name of the benchmark: of its file, or `<file>/<dataset>`."""
     key: str
-    """Folder below that of the benchmark's results, such as `fog-5`."""
+    """Folder below the benchmark's results, such as `fog-5`."""
     fingerprint: str | None
     """sha256 of everything that determines the result; None for a measurement of loaders."""
     previous: str | None = None
@@ -61,7 +61,7 @@ class Result:
     run_id: str
     started_at: str
     finished_at: str
-    """Times in UTC; they order files only where nothing else does."""
+    """Times in UTC; they order files only if nothing else does."""
     versions: Mapping[str, str]
     evaluations: tuple[Evaluation, ...] = ()
     """Of each cell of the segment, in order."""
@@ -174,7 +174,7 @@ def parse_result(path: Path, data: bytes) -> StoredResult:
     payload = content.pop("payload")
     result = Result(**content, **_parse_payload(content["kind"], payload))
     if path.name != name_of(result, data):
-        raise RecordError(f"is foreign: expected a file called {name_of(result, data)}, as its content says")
+        raise RecordError(f"is foreign: its content belongs to another file; expected name {name_of(result, data)}")
     if odd := next((row for row in result.evaluations if row.setup.fingerprint != result.fingerprint), None):
         raise RecordError(
             f"is foreign: it has an evaluation with fingerprint {odd.setup.fingerprint[:16]} of another segment"
@@ -192,7 +192,7 @@ def predictions_path(folder: Path, row: Evaluation) -> Path | None:
 
 
 def void_result(path: Path, because: str) -> Path:
-    """Say why the result in *path* counts nowhere, in a file beside it that travels with it; return that file.
+    """Record why the result in *path* counts nowhere, in a file next to it; return that file.
 
     Raises:
         RecordError: there is no such result, or the file cannot be written.

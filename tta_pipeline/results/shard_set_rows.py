@@ -1,4 +1,4 @@
-"""What was measured while a shard set was made, in a file beside its manifest: the rows of the table `shard_sets`.
+"""What was measured while a shard set was made, in a file next to its manifest: the rows of the table `shard_sets`.
 
     <data root>/<benchmark>/shards/<corruption>/<severity>/measurements.json
 
@@ -18,7 +18,7 @@ MEASUREMENTS_FILE = "measurements.json"
 
 
 def write_shard_set_row(folder: Path, row: JsonObject, *, run_id: str, started_at: str) -> None:
-    """Write *row*, the columns of `shard_sets`, beside the manifest in *folder*, with a hash of it."""
+    """Write *row*, the columns of `shard_sets`, next to the manifest in *folder*, with a hash of it."""
     content: JsonObject = {**row, "run_id": run_id, "started_at": started_at, "versions": dict(software_versions())}
     sealed = {"sha256": _hash_of(content), "row": content}
     write_atomically(folder / MEASUREMENTS_FILE, (json.dumps(sealed, indent=1) + "\n").encode())
@@ -27,7 +27,7 @@ def write_shard_set_row(folder: Path, row: JsonObject, *, run_id: str, started_a
 def read_shard_set_rows(data_root: Path) -> tuple[str, tuple[JsonObject, ...]]:
     """Return the rows of all shard sets under *data_root*, and a hash of them.
 
-    Damaged files are left out, and so are those of a folder that was copied or moved to the place of another set.
+    Damaged files are skipped, as are files in a folder that was copied or moved to the place of another set.
     """
     sha256 = hashlib.sha256()
     rows: list[JsonObject] = []

@@ -31,7 +31,7 @@ class TrainingEpoch:
     epoch: Annotated[int, Column("Number of the epoch, from 1", sql="INTEGER", above=0)]
     num_samples: Annotated[int, Column("Training images of the epoch, over all ranks, each once", above=0)]
     train_loss: Annotated[
-        float | None, Column("Mean loss of the batches, while the weights changed; NULL where one is infinite or NaN")
+        float | None, Column("Mean loss of the batches, while the weights changed; NULL if one is infinite or NaN")
     ]
     train_error: Annotated[
         float | None,
@@ -39,7 +39,7 @@ class TrainingEpoch:
     ]
     validation_loss: Annotated[
         float | None,
-        Column("Mean cross-entropy on the validation images; NULL without them, and where it is infinite or NaN"),
+        Column("Mean cross-entropy on the validation images; NULL without them, and if it is infinite or NaN"),
     ]
     validation_error: Annotated[
         float | None, _share("Top-1 error in [0, 1] on the validation images; NULL without them")

@@ -1,10 +1,9 @@
 """The criteria by which a tuning chooses among its trials: one by labels, the others by none.
 
-Labels that may choose are those of held-out shifts. The oracle is what the labels of the reported cells would choose;
-it is the yardstick of all criteria, and no choice. The protocol is that of Cygert et al. 2024, "Realistic evaluation of
-test-time adaptation algorithms: unsupervised hyperparameter selection" (arXiv 2407.14231): methods are compared at the
-values that each strategy selects, beside the oracle's. Only its abstract and a summary of its strategies were at hand
-(source accuracy, cross-validated accuracy, entropy, consistency, SND), no section of its text: so the second view, and
+Only labels of held-out shifts may choose. The oracle is what the labels of the reported cells would choose: a reference
+for all criteria, never a choice. The protocol follows Cygert et al. 2024, "Realistic evaluation of test-time adaptation
+algorithms: unsupervised hyperparameter selection" (arXiv 2407.14231): methods are compared at the values that each
+strategy selects and at the oracle's. Only its abstract and a summary of its strategies were available (source accuracy, cross-validated accuracy, entropy, consistency, SND), no section of its text: so the second view, and
 the stream over which a score is taken, are ours.
 """
 
@@ -34,7 +33,7 @@ class Criterion:
     score: Callable[[Trial], float | None]
     best: Literal["lowest", "highest"]
     probe: Probe | None = None
-    """What the trials are asked for it; None: every evaluation has it."""
+    """What the trials must measure for it; None: every evaluation has it."""
 
     def rank(self, trial: Trial) -> float:
         """Return a number that is lower for a better *trial*, and infinite for one without a score."""
@@ -92,7 +91,7 @@ class CriterionChoice:
 
 
 def probes_of(criteria: Iterable[CriterionName]) -> frozenset[Probe]:
-    """Return what trials are asked for *criteria*."""
+    """Return what trials must measure for *criteria*."""
     return frozenset(probe for name in criteria if (probe := CRITERIA[name].probe))
 
 

@@ -104,8 +104,8 @@ class TuningRun(RecordedFacts):
     def cautions(self) -> tuple[str, ...]:
         """Return what the choice does not show: that it is better than others, or than values beyond the grid.
 
-        Trials keep no predictions, so two errors are compared as those of independent samples; cells may show the same
-        photographs, so the number of images is that of one cell.
+        Trials keep no predictions, so two errors are compared as if from independent samples. Cells may show the same
+        photographs, so only the images of one cell are counted.
         """
         num_images = self.trials[0].num_samples
         others = [each for each in self.trials if each.hyperparameters != self.chosen]

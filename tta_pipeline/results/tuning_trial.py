@@ -16,7 +16,7 @@ Value = bool | int | float | str
 class Trial:
     """One combination of the grid, evaluated on every cell of the tuning.
 
-    Scores without labels are means over evaluations; None if nothing asked for them, and if a logit is not finite.
+    Scores without labels are means over evaluations; None if not enabled, and if a logit is not finite.
     """
 
     trial: Annotated[str, Column("Name of the trial: a hash of its values")]
@@ -35,14 +35,14 @@ class Trial:
     ]
     view_agreement: Annotated[
         float | None,
-        Column("Share of predictions that a shifted view shares; NULL if not asked for", at_least=0, at_most=1),
+        Column("Share of predictions that a shifted view shares; NULL if not enabled", at_least=0, at_most=1),
     ]
     neighbourhood_density: Annotated[
-        float | None, Column("Soft neighbourhood density, in nats; NULL if not asked for", at_least=0)
+        float | None, Column("Soft neighbourhood density, in nats; NULL if not enabled", at_least=0)
     ]
     source_agreement: Annotated[
         float | None,
-        Column("Share of predictions that the source model shares; NULL if not asked for", at_least=0, at_most=1),
+        Column("Share of predictions that the source model shares; NULL if not enabled", at_least=0, at_most=1),
     ]
     num_samples: Annotated[int, Column("Images of the smallest evaluation", above=0)]
     num_diverged: Annotated[int, Column("Evaluations with a broken model, as defined by diverged", at_least=0)]

@@ -156,8 +156,8 @@ def _paths(facts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         ({"kind": "shard_sets"}, "kind .*'shard_sets'"),
         ({"previous": 2}, r"previous .*\b2\b"),
         ({"format": 3}, "made by an earlier version of tta_pipeline: evaluate again"),
-        ({"key": "fog-4"}, "is of made fog-4; expected it in results/made/fog-4"),
-        ({"benchmark": "other"}, "is of other; expected it in results/other"),
+        ({"key": "fog-4"}, "belongs to made fog-4; expected folder results/made/fog-4"),
+        ({"benchmark": "other"}, "belongs to other; expected folder results/other"),
         ({"fingerprint": "0" * 64}, "of another segment"),
         ({"more": 1}, r"\bmore\b"),
     ],
@@ -175,7 +175,7 @@ def test_a_result_in_another_place_is_foreign(locations: Locations):
     """In another benchmark's folder, or under another cell; under another name it is damaged."""
     first = record(locations, error=0.5).path
     for target, found in (
-        (locations.results("copy") / "fog-5" / first.name, "is of made; expected it in results/made"),
+        (locations.results("copy") / "fog-5" / first.name, "belongs to made; expected folder results/made"),
         (first.parents[1] / "contrast-5" / first.name, "is of made fog-5"),
         (first.with_name(f"{first.name[:16]}-00000000.json"), "is damaged"),
         (first.with_name(f"{'0' * 16}{first.name[16:]}"), "is foreign"),

@@ -49,7 +49,7 @@ INSERT INTO mce_baselines VALUES
     ('alexnet-5k', 'clean', 0, 0.4376, 'RobustBench/robustbench, MIT: 1 - accuracy on its list of 5,000');
 
 -- Published means over groups of sets, as accuracies in percent. Left out: methods that are not here (DPE), and SAR and DeYO, which
--- TTABC measures with the prediction after the update. The corruptions are those of severity 5: zero_shot's accuracy says so.
+-- TTABC measures with the prediction after the update. The severity is 5, as zero_shot's accuracy shows.
 INSERT INTO published_means
 SELECT shift_group, datasets, num_cells, severity, 'open_clip ViT-B-16-quickgelu openai', method, round(1 - accuracy / 100, 4), 'TTABC (arXiv:2606.14299), ViT-B/16'
 FROM (VALUES

@@ -44,7 +44,7 @@ _REFUSED_PLANS = f"SELECT file, reason FROM set_aside WHERE {_IS_PLAN}"  # noqa:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Present:
-    """The database as it is, beside the files."""
+    """The current database, compared with the files."""
 
     fresh: tuple[ListedFile, ...] = ()
     """Files that it lacks, or that have another size now."""
@@ -104,7 +104,7 @@ def compare(locations: Locations, listing: Listing, *, checks_rows: bool = False
 
 
 def _find_other_plans(connection: duckdb.DuckDBPyConnection, data_root: Path, listing: Listing) -> Iterator[str]:
-    """Yield the plans that changed, are new or gone; one that was refused is new once it can be read."""
+    """Yield the plans that changed, are new or gone; a plan that could not be read is new once it can be read."""
     plans = dict(connection.execute("SELECT file, sha256 FROM plans").fetchall())
     refused = dict(connection.execute(_REFUSED_PLANS).fetchall())
     for file in sorted({*plans, *refused, *listing.plans}):

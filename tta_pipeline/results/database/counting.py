@@ -1,4 +1,4 @@
-"""Which evaluations count: those of the chains that the plans ask for, with the labels that the plans give them."""
+"""Which evaluations count: the chains of results in the plans, with labels from the plans."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -37,7 +37,7 @@ SEMI JOIN released AS r ON e.counts AND {_IS_RELEASED}
 WHERE e.rowid NOT IN (SELECT row FROM kept)
 """  # noqa: S608
 _TOUCHED = "CREATE OR REPLACE TEMP TABLE touched AS SELECT file FROM claimed UNION SELECT file FROM let_go"
-# A result that two experiments ask for has a row for each; one that none asks for has a row of its first name.
+# A result in the plans of two experiments has a row for each; a result in no plan has a row of its first name.
 _RELEASE = """
 UPDATE evaluations SET counts = FALSE, experiment = made_as, num_timings = NULL, median_wall_s = NULL,
     under_load = NULL, devices_differ_by = NULL
@@ -130,13 +130,13 @@ def count_results(
     *,
     timed_again: Collection[str],
 ) -> None:
-    """Mark the evaluations that *plans* ask for as those that count, and measure how their timings agree.
+    """Mark the evaluations in *plans* as counting, and measure how their timings agree.
 
     Args:
         connection: The database, with all results.
         plans: The plans that changed, or of whose results some did, by path relative to the data root.
         stored: Benchmark, dataset, experiment and source of plans as they were when they were last counted; what
-            counted by them counts no more, unless *plans* ask for it.
+            counted by them stops counting unless it is in *plans*.
         timed_again: Fingerprints of which results came, went, or were voided.
     """
     rows = _counted_rows(connection, plans)

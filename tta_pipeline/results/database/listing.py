@@ -1,4 +1,4 @@
-"""The result files and plans that lie under a data root; a hundred thousand are listed in a fraction of a second."""
+"""List the result files and plans under a data root, a hundred thousand in a fraction of a second."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ _MAX_DEPTH = 8
 
 
 class ListedFile(NamedTuple):
-    """A result file; its name says what it holds, so its size tells whether it is still that."""
+    """A result file; its name identifies its content, so its size shows whether the content is still the same."""
 
     file: str
     """Path relative to the data root."""
@@ -84,5 +84,5 @@ def _list_folder(data_root: Path, folder: str, depth: int, sizes: dict[str, int]
 def _size_of(entry: "os.DirEntry[str]") -> int:
     try:
         return entry.stat().st_size
-    except OSError:  # removed meanwhile, or a dangling link: reading it says more
+    except OSError:  # removed meanwhile, or a dangling link: reading it raises a better error
         return -1

@@ -63,7 +63,7 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Re
         progress: Reporter of the results that are read.
 
     Raises:
-        RecordError: the disk has no room for the database, or it cannot be written.
+        RecordError: the disk is too full for the database, or it cannot be written.
     """
     try:
         with locked(locations.root / ".metrics.lock"):
@@ -71,12 +71,12 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Re
     except (OSError, duckdb.Error) as error:
         raise RecordError(
             f"{locations.metrics} cannot be written ({error}); nothing was published and no result is lost: "
-            f"{advice(error)} (publishing needs room for two copies of it), then run `tta-pipeline results rebuild`"
+            f"{advice(error)} (publishing needs disk space for two copies of it), then run `tta-pipeline results rebuild`"
         ) from error
 
 
 def ensure_current(locations: Locations, progress: Reporter = quiet_reporter) -> tuple[str, ...]:
-    """Publish if results, plans or the schema are not those of `metrics.duckdb`; return notes for the user.
+    """Publish if `metrics.duckdb` lacks current results, plans or schema; return notes for the user.
 
     Raises:
         RecordError: the schema is outdated, and the database cannot be written.
@@ -173,12 +173,12 @@ def _count(
     touched: set[str] | None,
     other_plans: Collection[str],
 ) -> None:
-    """Decide again what counts of plans that changed, or that ask for one of the fingerprints *touched*.
+    """Decide again what counts for plans that changed or contain one of the fingerprints *touched*.
 
     Args:
         connection: The database, with all results.
         data_root: The data root.
-        listing: The plans that lie there.
+        listing: The plans under *data_root*.
         touched: Fingerprints of results that came, went, or were voided; None: of all.
         other_plans: Plans that changed, are new or gone.
     """
@@ -255,8 +255,8 @@ def _published_at_ns(path: Path) -> int:
 @contextmanager
 def _copy_beside(current: Path | None, target: Path) -> Iterator[Path]:
     """Yield a copy of *current*, or a path for a new file, that replaces *target* when the block succeeds."""
-    # The copy is in a folder of its own, in which DuckDB also puts its log and spilled data; a later publication
-    # removes the folder of a killed one. Another machine that does not see our lock may publish at the same time: the
+    # The copy has its own folder, in which DuckDB also puts its log and spilled data; a later publication removes
+    # the folder of a killed one. Another machine that does not see our lock may publish at the same time: the
     # last copy stays, and the next publication adds the results that it lacks.
     with temporary_folder(target) as folder:
         copy = folder / target.name

@@ -118,7 +118,7 @@ def _loader_rows(listed: ListedFile, stored: StoredResult) -> Iterator[Mapping[s
 def _to_table(
     rows: Sequence[Sequence[Any]], schema: pa.Schema, more: Sequence[Sequence[Any]] = (), its: pa.Schema | None = None
 ) -> pa.Table:
-    """Return *rows* of *schema* as a table, with the columns of *more* beside them."""
+    """Return *rows* of *schema* as a table, with the columns of *more* after them."""
     arrays = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), schema.types, strict=True)]
     if its is None:
         return pa.Table.from_arrays(arrays, schema=schema)

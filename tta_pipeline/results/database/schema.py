@@ -39,7 +39,7 @@ _FRAME = (
     _RUN,
     _ExtraColumn("made_as", "VARCHAR", "NOT NULL", "Name of the experiment when it was evaluated"),
     _ExtraColumn("counts", "BOOLEAN", "NOT NULL DEFAULT FALSE",
-           "Whether the plan of the experiment asks for it: with the present code, data, weights and settings"),
+           "Whether it is in the experiment's plan, which covers the current code, data, weights and settings"),
     _ExtraColumn("num_timings", "INTEGER", "",
            "Timings of the same predictions under the same conditions; NULL unless it counts"),
     _ExtraColumn("median_wall_s", "DOUBLE", "",

@@ -29,7 +29,7 @@ CREATE TABLE results (
 );
 COMMENT ON TABLE results IS 'One row for each result file';
 COMMENT ON COLUMN results.file IS 'Path relative to the data root';
-COMMENT ON COLUMN results.source IS 'Name under which results of others were added; NULL for one''s own';
+COMMENT ON COLUMN results.source IS 'Name under which results of others were added; NULL for your own results';
 COMMENT ON COLUMN results.kind IS 'evaluation, training, tuning or loaders';
 COMMENT ON COLUMN results.sha256 IS 'sha256 of the file, whose first digits are in its name';
 COMMENT ON COLUMN results.size_bytes IS 'Size of the file';
@@ -53,16 +53,16 @@ CREATE TABLE plans (
     num_in_mean BIGINT NOT NULL,
     own_files JSON NOT NULL
 );
-COMMENT ON TABLE plans IS 'One row for each experiment: what the last run found that it asks for';
+COMMENT ON TABLE plans IS 'One row for each experiment: the results that it requires, as of the last run';
 COMMENT ON COLUMN plans.file IS 'Path relative to the data root';
 COMMENT ON COLUMN plans.sha256 IS 'sha256 of the plan';
 COMMENT ON COLUMN plans.benchmark IS 'Name of the benchmark and of its file';
 COMMENT ON COLUMN plans.dataset IS 'Name of the dataset';
 COMMENT ON COLUMN plans.experiment IS 'Name of the experiment';
-COMMENT ON COLUMN plans.source IS 'Name under which results of others were added; NULL for one''s own';
+COMMENT ON COLUMN plans.source IS 'Name under which results of others were added; NULL for your own results';
 COMMENT ON COLUMN plans.file_sha256 IS 'sha256 of the benchmark file when the plan was made';
-COMMENT ON COLUMN plans.num_asked IS 'Cells that the experiment asks for, each as often as its streams visit it';
-COMMENT ON COLUMN plans.num_cells_asked IS 'Those of one seed that count in the mean';
+COMMENT ON COLUMN plans.num_asked IS 'Cells of the experiment, each as often as its streams visit it';
+COMMENT ON COLUMN plans.num_cells_asked IS 'Cells of one seed that count in the mean';
 COMMENT ON COLUMN plans.own_files IS 'sha256 of each file of a user''s own method, by its path from the data root';
 COMMENT ON COLUMN plans.num_in_mean IS 'Corruptions or splits of the dataset that count in its mean';
 
