@@ -1,4 +1,4 @@
-"""Queries to the database, with answers streamed so that any length fits in memory."""
+"""Queries to the database, with streamed results so that any length fits in memory."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -71,7 +71,7 @@ class Answer:
         """Yield every row.
 
         Raises:
-            QuestionError: a row cannot be computed, or holds a value that Python cannot represent.
+            QuestionError: a row cannot be computed, or contains a value that Python cannot represent.
         """
         assert self.columns  # runs the query
         while rows := self._run_in_thread(lambda: self._connection.fetchmany(_ROWS_AT_ONCE)):

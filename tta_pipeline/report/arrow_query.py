@@ -48,4 +48,4 @@ def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: Bi
                 writer.write_batch(batch)
     except pa.ArrowException as error:
         first, *_ = str(error).splitlines()
-        raise QuestionError(f"Parquet cannot hold the answer ({first}); cast the column, as in x::VARCHAR") from error
+        raise QuestionError(f"Parquet cannot store the result ({first}); cast the column, as in x::VARCHAR") from error

@@ -90,7 +90,7 @@ def corruption_dots(
             dot = _mean([error for cell, error in errors[experiment].items() if cell.corruption == corruption])
             dots.append(dot)
             interval = intervals.get(experiment, {}).get(corruption)
-            # An interval of another mean is of fewer cells: not all kept predictions.
+            # An interval around another mean covers fewer cells: not all kept predictions.
             if interval and abs(interval.mean - dot) < _TOLERANCE:
                 axis.hlines(place, interval.low, interval.high, color=colour, linewidth=1.2)
         axis.plot(

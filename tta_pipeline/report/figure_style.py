@@ -31,7 +31,7 @@ text:not([style*="fill"]) {{ fill: #e8e8e6 }}
 [style*="stroke: #000000"] {{ stroke: #e8e8e6 !important }}
 }}
 </style>"""
-"""Ink for a dark page. Programs that know no themes, such as Inkscape, keep black."""
+"""Ink for a dark page. Programs without themes, such as Inkscape, keep black."""
 _DIRECTIONS = ((1, 1), (1, -1), (1, 0), (0, 1), (0, -1), (-1, 0), (-1, 1), (-1, -1))
 _DISTANCES_PT = (3, 7, 13, 22, 33, 46, 60)
 

@@ -1,4 +1,4 @@
-"""What a reader must know about the plans behind a table: edited files, unfinished experiments, replaced shards."""
+"""Notes about the plans behind a table: edited files, unfinished experiments, replaced shards."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def plan_notes(
 
     Args:
         connection: The database, up to date.
-        locations: Where benchmark files lie.
+        locations: Folders of the benchmark files.
         benchmark: Only this benchmark; None: all.
     """
     edited: dict[str, dict[str, None]] = defaultdict(dict)
@@ -85,7 +85,7 @@ def _has(experiments: Sequence[str]) -> str:
 def _edited_files(
     locations: Locations, benchmark: str, file_sha256: str, own_files: Mapping[str, str]
 ) -> Sequence[str]:
-    """Return the names of the benchmark file and of a user's own files, if they are not as the last run found them."""
+    """Return the names of the benchmark file and of user files that have changed since the last run."""
     file = locations.benchmark_file(benchmark)
     expected = {Path(os.path.normpath(locations.root / path)): sha256 for path, sha256 in own_files.items()}
     if file and file_sha256 != _NO_FILE:

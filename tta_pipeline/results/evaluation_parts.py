@@ -337,34 +337,34 @@ class LabelFreeScores:
     mean_entropy: Annotated[
         float | None,
         Column(
-            "Mean entropy of the predictions, in nats, by no label; NULL if a logit is not finite",
+            "Mean entropy of the predictions, in nats, without labels; NULL if a logit is not finite",
             at_least=0,
         ),
     ]
     mean_confidence: Annotated[
         float | None,
         Column(
-            "Mean maximum softmax, by no label; NULL if a logit is not finite",
+            "Mean maximum softmax, without labels; NULL if a logit is not finite",
             at_least=0, at_most=1.001,
         ),
     ]  # fmt: skip
     predicted_class_entropy: Annotated[
         float,
-        Column("Entropy of the shares of the predicted classes, in nats, by no label", at_least=0),
+        Column("Entropy of the shares of the predicted classes, in nats, without labels", at_least=0),
     ]
     source_agreement: Annotated[
         float | None,
-        _share("Share of predictions that the source model shares, by no label; NULL if the method has not both"),
+        _share("Share of predictions that the source model shares, without labels; NULL if the method has not both"),
     ]
     neighbourhood_density: Annotated[
         float | None,
         Column(
-            "Soft neighbourhood density of the predictions, in nats, by no label; NULL if not enabled", at_least=0
+            "Soft neighbourhood density of the predictions, in nats, without labels; NULL if not enabled", at_least=0
         ),
     ]
     view_agreement: Annotated[
         float | None,
-        _share("Share of predictions that a shifted view of the image shares, by no label; NULL if not enabled"),
+        _share("Share of predictions that a shifted view of the image shares, without labels; NULL if not enabled"),
     ]
 
 
@@ -524,6 +524,6 @@ class Timing:
     device_idle_s: Annotated[
         float, _seconds("Sum over the batches of the time that the device was idle before each batch")
     ]
-    host_to_device_s: Annotated[float, _seconds("Copies to the device; they overlap computation; 0 on a CPU")]
+    host_to_device_s: Annotated[float, _seconds("Copies to the device, which on CUDA overlap computation; 0 on a CPU")]
     compute_s: Annotated[float, _seconds("Sum over the batches of forward pass and adaptation", shown=True)]
     batches: Annotated[Batches, SeparatePart()]

@@ -1,4 +1,4 @@
-"""Names of what lies among results: files, plans, notes that void a file. Reading them takes no library."""
+"""Names of files among results: results, plans, notes that void a result. Reading them needs no library."""
 
 import json
 import re

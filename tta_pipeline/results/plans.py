@@ -1,9 +1,9 @@
 """Plans: the results that each experiment requires now, as the fingerprint of each segment of its streams.
 
-`run` reads benchmark file, model, code and manifests, and writes `results/<benchmark>/plans/<experiment>.json`. A result
-counts if and only if its fingerprint is in a plan. A plan also records facts that change no prediction, such as the
-family of a corruption: they may change without another evaluation. It is made from local files, and can be made again at
-any time.
+`run` makes it from benchmark file, model, code and manifests, and writes
+`results/<benchmark>/plans/<experiment>.json`. A result counts if and only if its fingerprint is in a plan. A plan also
+records facts that change no prediction, such as the family of a corruption: they may change without another evaluation.
+It is made from local files, and can be made again at any time.
 """
 
 import json

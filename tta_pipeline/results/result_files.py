@@ -1,4 +1,4 @@
-"""Result files: one for each thing that was measured, named by what decided it and by what it holds.
+"""Result files: one for each measurement, named by the hashes of its inputs and of its content.
 
     <data root>/results/<benchmark>/
       fog-5/<fingerprint>-<content>.json       an evaluation: one segment of a stream, with all of its cells and batches
@@ -57,7 +57,7 @@ class Result:
     fingerprint: str | None
     """sha256 of everything that determines the result; None for a measurement of loaders."""
     previous: str | None = None
-    """sha256 of the file of the segment before, from whose state this segment continued; None for the first."""
+    """sha256 of the previous segment's file, from whose state this segment continued; None for the first."""
     run_id: str
     started_at: str
     finished_at: str
@@ -198,7 +198,7 @@ def void_result(path: Path, because: str) -> Path:
         RecordError: there is no such result, or the file cannot be written.
     """
     if not RESULT_NAME.fullmatch(path.name) or not path.exists():
-        raise RecordError(f"{path} is no result; expected the path of one, <fingerprint>-<content>.json")
+        raise RecordError(f"{path} is no result; expected a path such as <fingerprint>-<content>.json")
     target = path.with_name(void_name(path.name))
     try:
         write_atomically(target, (json.dumps({"because": because, "voided_at": utc_now()}) + "\n").encode())
@@ -243,7 +243,7 @@ def _parse_content(data: bytes, sha256: str, name: str) -> dict[str, Any]:
 
 
 def _parse_payload(kind: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the payload as the field of `Result` that holds it."""
+    """Return the payload as a field of `Result`."""
     if kind == "training":
         return {"training": TrainingRun.from_facts(payload)}
     if kind == "tuning":

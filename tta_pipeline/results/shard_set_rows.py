@@ -39,7 +39,7 @@ def read_shard_set_rows(data_root: Path) -> tuple[str, tuple[JsonObject, ...]]:
 
 
 def _read_row(path: Path, place: Path) -> JsonObject | None:
-    """Return the row in *path*, whose folder is *place* below the data root; None if it is damaged or of another."""
+    """Return the row in *path*, whose folder is *place* below the data root; None if damaged or foreign."""
     try:
         sealed = json.loads(path.read_bytes())
         row: JsonObject = sealed["row"]

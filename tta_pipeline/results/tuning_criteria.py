@@ -1,10 +1,11 @@
-"""The criteria by which a tuning chooses among its trials: one by labels, the others by none.
+"""The criteria by which a tuning chooses among its trials: one with labels, the others without.
 
 Only labels of held-out shifts may choose. The oracle is what the labels of the reported cells would choose: a reference
 for all criteria, never a choice. The protocol follows Cygert et al. 2024, "Realistic evaluation of test-time adaptation
 algorithms: unsupervised hyperparameter selection" (arXiv 2407.14231): methods are compared at the values that each
-strategy selects and at the oracle's. Only its abstract and a summary of its strategies were available (source accuracy, cross-validated accuracy, entropy, consistency, SND), no section of its text: so the second view, and
-the stream over which a score is taken, are ours.
+strategy selects and at the oracle's. Only its abstract and a summary of its strategies (source accuracy,
+cross-validated accuracy, entropy, consistency, SND) were available. The second view, and the stream over which a score
+is taken, are our choices.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -31,7 +31,7 @@ from tta_pipeline.results.tuning_trial import Trial, Value
 _SAME = 1e-9
 """Tolerance between two means of the same errors."""
 _QUANTILE = 1.96
-"""Standard errors within which 95 % of a normal distribution lie."""
+"""Standard errors around the mean that contain 95 % of a normal distribution."""
 
 
 @FORBID_UNKNOWN_FIELDS
@@ -93,7 +93,7 @@ class TuningRun(RecordedFacts):
 
     @property
     def choice(self) -> str:
-        """The chosen values with their error, and the values that share it: of equal ones, the first tried counts."""
+        """The chosen values with their error, and other values with an equal error; the first tried is chosen."""
         rank = CRITERIA[self.criterion].rank
         lowest = min(map(rank, self.trials))
         equal = [each.hyperparameters for each in self.trials if rank(each) == lowest]
@@ -147,7 +147,7 @@ class TuningRun(RecordedFacts):
         for name, expected in _derived_fields(self.trials, self.criterion).items():
             found = getattr(self, name)
             if found != expected and not (name == "error" and abs(found - expected) < _SAME):
-                raise RecordError(f"{name} is {found!r:.120}; expected {expected!r:.120}, as the trials say")
+                raise RecordError(f"{name} is {found!r:.120}; expected {expected!r:.120}, as computed from the trials")
         seen = {cell.partition("|")[0] for each in self.trials for cell in each.cells}
         if odd := sorted(seen - set(self.held_out) | seen & set(self.reported)):
             raise RecordError(

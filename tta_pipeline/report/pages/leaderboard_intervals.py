@@ -22,7 +22,7 @@ NOTE = (
     "one stream; none if no predictions are kept."
 )
 OTHER_SEEDS = "A row over other seeds than the best row is not compared with it, and has no dagger."
-"""What a reader must know besides where the rows have different numbers of seeds."""
+"""Additional note if rows have different numbers of seeds."""
 
 
 def compute_missing(

@@ -189,8 +189,8 @@ SECTIONS = (
         name="groups",
         title="Means over groups of datasets",
         text="Each set of a group weighs the same, and so does each cell of a set; held-out shifts are left out. The "
-        "95 % interval is about other images of the same sets. Published means are compared with means of the same sets, "
-        "weights and method.",
+        "95 % interval is about other images of the same sets. Published means are for the same "
+        "sets, weights and method.",
         sql=queries.GROUP_MEANS,
         is_across_sets=True,
     ),
@@ -245,8 +245,8 @@ SECTIONS = (
     ReportSection(
         name="open_set",
         title="Unknown images in the stream",
-        text="Mean error on the known images, compared with the closed stream of the same images, order and settings, and "
-        "how well the method's scores separate unknown images from known ones.",
+        text="Mean error on the known images, compared with the closed stream of the same images, order and settings, "
+        "and how well the method's scores separate unknown images from known ones.",
         sql=queries.OPEN_SET,
         draw=lambda _, table: open_set_dots(table),
     ),

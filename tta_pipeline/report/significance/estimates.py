@@ -61,17 +61,17 @@ class Estimate:
     """Lower end of the 95 % interval."""
     high: float
     p_value: float
-    """Two-sided p-value for the hypothesis that the mean is 0; `LEAST_P` stands for all that is smaller."""
+    """Two-sided p-value for the hypothesis that the mean is 0; `LEAST_P` is the smallest value reported."""
     standard_error: float
     """Standard deviation of the mean over draws. At least the one at which the smallest detectable change is the work
     of so few images that their number alone is as uncertain."""
     num_photographs: int = 0
     """Number of different photographs; if it is not known, the least that it can be."""
     num_seeds: int = 1
-    """Number of orders of the images. With one, the uncertainty is of this order alone."""
+    """Number of orders of the images. With one, the uncertainty applies to this order only."""
 
     def __neg__(self) -> Self:
-        """Return the estimate of the change the other way round."""
+        """Return the estimate with the sign of the change reversed."""
         return replace(self, mean=-self.mean, low=-self.high, high=-self.low)
 
     def min_detectable_diff(self, *, num_tests: int = 1) -> float:
@@ -122,7 +122,7 @@ def estimate_mean(cells: Sequence[CellValues], *, lowest: float) -> Estimate:
 
 
 def upper_bound(cells: Sequence[CellValues]) -> float:
-    """Return the value below which the true mean over *cells* lies with 97.5 %, also if few images have changed.
+    """Return an upper bound on the true mean over *cells* at 97.5 % confidence, valid even if few images changed.
 
     Learned-Miller and Thomas 2020, "A new confidence interval for the mean of a bounded random variable": the weights
     of the photographs are uniform, and an additional photograph has the largest possible value. For values 0 and 1, it
@@ -158,7 +158,7 @@ def bootstrap_means(values: npt.NDArray[np.float64], generator: np.random.Genera
 
 
 def percentile_interval(means: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Return the percentiles between which 95 % of the resampled *means* lie."""
+    """Return the percentiles that enclose 95 % of the resampled *means*."""
     low, high = np.quantile(means, (LEVEL / 2, 1 - LEVEL / 2))
     return float(low), float(high)
 
@@ -196,7 +196,7 @@ def _count_photographs(cells: Sequence[CellValues]) -> int:
 def _values_of_photographs(group: Sequence[CellValues], num_cells: int) -> npt.NDArray[np.float64]:
     """Return by how much each photograph shifts the mean over *num_cells* cells, times their number, (N,).
 
-    The values are of deviations, so their mean is 0 however many samples a photograph has.
+    The values are deviations, so their mean is 0 however many samples a photograph has.
     """
     return _sum_by_photograph(group, [cell.deviations / (num_cells * len(cell.values)) for cell in group])
 
@@ -247,7 +247,7 @@ def _draw_orders(cells: Sequence[CellValues], generator: np.random.Generator) ->
 
 
 def _order_error(cells: Sequence[CellValues], num_seeds: int) -> float:
-    """Return the standard error of the mean over orders: how far the means of the seeds lie from each other.
+    """Return the standard error of the mean over orders: how much the means of the seeds vary.
 
     They also differ because each photograph is predicted otherwise in each order, which the draws of photographs hold
     too. To subtract that would leave too narrow an interval with two or three seeds.

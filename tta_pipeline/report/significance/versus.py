@@ -48,11 +48,11 @@ class Comparison:
     num_images: int
     """Number of different photographs; if it is not known which cells show the same ones, the least it can be."""
     num_seeds: int
-    """Number of orders of the images; with one, interval and test are of this order alone."""
+    """Number of orders of the images; with one, interval and test apply to this order only."""
     num_samples: int
     """Number of samples in all cells and seeds."""
     error_a: float
-    """Of several cells: the mean of their errors, each of equal weight."""
+    """For several cells: the mean of their errors, with equal weights."""
     error_b: float
     error_change: float
     """Error of B minus error of A, as between two runs: above 0, A is better."""
@@ -225,7 +225,7 @@ class Evaluated(Protocol):
 
     @property
     def planned_units(self) -> frozenset[Unit]:
-        """Where its streams meet cells."""
+        """Positions of cells in its streams."""
 
     def all_counted_cells(self) -> Mapping[Unit, CountedCell]:
         """Return all evaluations that count, by the cell's position in its stream."""
@@ -237,7 +237,7 @@ class CommonCells:
 
     benchmark: Benchmark
     locations: Locations
-    """Where the shards lie that both evaluated."""
+    """Folder of the shards that both evaluated."""
     a: Evaluated
     b: Evaluated
     cells: Sequence[tuple[CountedCell, CountedCell]]

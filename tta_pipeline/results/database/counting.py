@@ -109,7 +109,7 @@ FROM (
 WHERE t.row = evaluations.rowid
 """  # noqa: S608
 _NEWEST_OF = {"training_runs": "model", "tunings": "experiment"}
-"""Tables of which the newest result counts, each with the column that names what it is of."""
+"""Tables in which only the newest result counts, each with the column that names its subject."""
 _MARK_NEWEST = """
 UPDATE {table} SET counts = marked.counts FROM (
     SELECT t.rowid AS row,

@@ -115,7 +115,7 @@ def log_beside(path: Path) -> Path:
 
 
 def lock_settings(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """Lock the settings of *connection* and turn off its progress bar, which would end up in answers."""
+    """Lock the settings of *connection* and turn off its progress bar, which would be mixed with results."""
     connection.execute("SET enable_progress_bar = false; SET lock_configuration = true")
     return connection
 

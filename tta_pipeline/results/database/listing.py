@@ -36,7 +36,7 @@ class Listing:
     """sha256 of each plan, by path relative to the data root."""
 
     def listed(self, files: Iterable[str]) -> tuple[ListedFile, ...]:
-        """Return *files*, which are some of `results`, with what was found of each."""
+        """Return *files*, a subset of `results`, with what was found for each."""
         return tuple(ListedFile(file, self.results[file], self.voids.get(file)) for file in files)
 
 

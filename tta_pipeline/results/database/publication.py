@@ -71,7 +71,7 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Re
     except (OSError, duckdb.Error) as error:
         raise RecordError(
             f"{locations.metrics} cannot be written ({error}); nothing was published and no result is lost: "
-            f"{advice(error)} (publishing needs disk space for two copies of it), then run `tta-pipeline results rebuild`"
+            f"{advice(error)} (publishing needs space for two copies of it), then run `tta-pipeline results rebuild`"
         ) from error
 
 

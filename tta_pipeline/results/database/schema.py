@@ -35,7 +35,7 @@ _RUN = _ExtraColumn("run_id", "VARCHAR", "NOT NULL", "Run that made it")
 _WHEN = _ExtraColumn("started_at", "TIMESTAMPTZ", "NOT NULL", "Start time in UTC, for display; never used for ordering")
 _FRAME = (
     _FILE,
-    _ExtraColumn("source", "VARCHAR", "", "Name under which results of others were added; NULL for one's own"),
+    _ExtraColumn("source", "VARCHAR", "", "Name under which results of others were added; NULL for your own results"),
     _RUN,
     _ExtraColumn("made_as", "VARCHAR", "NOT NULL", "Name of the experiment when it was evaluated"),
     _ExtraColumn("counts", "BOOLEAN", "NOT NULL DEFAULT FALSE",

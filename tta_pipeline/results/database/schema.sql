@@ -3,13 +3,13 @@
 -- every table, column, view and macro has a comment.
 
 CREATE TABLE publication (schema_version VARCHAR NOT NULL, published_at_ns BIGINT NOT NULL, shard_sets_sha256 VARCHAR NOT NULL);
-COMMENT ON TABLE publication IS 'One row: what this database was made of and when; one of another schema is rebuilt from the results';
+COMMENT ON TABLE publication IS 'One row: what this database was made from and when; a database with another schema is rebuilt from the results';
 COMMENT ON COLUMN publication.schema_version IS 'Hash of the text of tables and views together';
-COMMENT ON COLUMN publication.published_at_ns IS 'Time of the last change of the file by a publication, which is also the file''s; if another program wrote to it since, its rows are compared with contents';
-COMMENT ON COLUMN publication.shard_sets_sha256 IS 'Hash of what was read of the shard sets';
+COMMENT ON COLUMN publication.published_at_ns IS 'Time when a publication last changed the file, equal to its modification time; if another program has written to it since, its rows are compared with contents';
+COMMENT ON COLUMN publication.shard_sets_sha256 IS 'Hash of the rows that were read from shard sets';
 
 CREATE TABLE contents (name VARCHAR NOT NULL, num_rows BIGINT NOT NULL, checksum HUGEINT NOT NULL);
-COMMENT ON TABLE contents IS 'What each table holds since the last publication, so that rows that another program changed, removed or doubled are found';
+COMMENT ON TABLE contents IS 'Content of each table after the last publication, to detect rows that another program changed, removed or duplicated';
 COMMENT ON COLUMN contents.name IS 'Name of the table';
 COMMENT ON COLUMN contents.num_rows IS 'Number of its rows';
 COMMENT ON COLUMN contents.checksum IS 'Sum of the hashes of its rows';
@@ -36,7 +36,7 @@ COMMENT ON COLUMN results.size_bytes IS 'Size of the file';
 COMMENT ON COLUMN results.fingerprint IS 'sha256 of everything that determines the result; NULL for loaders';
 COMMENT ON COLUMN results.previous IS 'sha256 of the file of the segment before it in its stream; NULL for the first';
 COMMENT ON COLUMN results.finished_at IS 'Time at which it was measured, UTC';
-COMMENT ON COLUMN results.device IS 'Device that computed; NULL for other kinds than evaluations';
+COMMENT ON COLUMN results.device IS 'Device of the computation; NULL except for evaluations';
 COMMENT ON COLUMN results.versions IS 'Versions of Python, platform, host and packages';
 COMMENT ON COLUMN results.void IS 'Why it counts nowhere; NULL if it may count';
 

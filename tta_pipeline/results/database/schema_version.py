@@ -15,12 +15,12 @@ _FILES = (
         )
     ),
 )  # fmt: skip
-"""Files whose text decides the tables and views."""
+"""Files whose text defines the tables and views."""
 
 
 @cache
 def schema_version() -> str:
-    """Return the version of the schema: a hash of the files that decide it, so that no change is overlooked."""
+    """Return the version of the schema: a hash of the files that define it, so that no change is overlooked."""
     return hashlib.sha256(b"".join(path.read_bytes() for path in _FILES)).hexdigest()[:12]
 
 

@@ -258,8 +258,8 @@ COMMENT ON COLUMN leaderboard.data_wait_share IS
 COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples';
 COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
 COMMENT ON COLUMN leaderboard.hyperparameters IS 'published: exactly the values that were published for this method, kind of network and dataset; tuned (held-out): a preset with some values chosen by tuning on shifts that are not reported; preset: values published for another kind of network or dataset; own: your own method; set by hand: anything else, in any cell; NULL if an evaluation has no record of it';
-COMMENT ON COLUMN leaderboard.without_file IS 'Whether no benchmark file decides now which results count: the file is missing, cannot be read, or never existed; the results are as they were evaluated';
-COMMENT ON COLUMN leaderboard.untrained IS 'Whether the model has random weights; if so, its errors compare with nothing';
+COMMENT ON COLUMN leaderboard.without_file IS 'Whether the benchmark file is missing or cannot be read, or never existed; the results count as they were evaluated';
+COMMENT ON COLUMN leaderboard.untrained IS 'Whether the model has random weights; if so, its errors are not comparable';
 COMMENT ON COLUMN leaderboard.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
 
 CREATE VIEW group_means AS
@@ -399,7 +399,7 @@ SELECT
 FROM evaluations
 WHERE counts;
 COMMENT ON VIEW calibration_bins IS 'One row for each confidence bin of each evaluation that counts; sums over any cells give the exact calibration of their union';
-COMMENT ON COLUMN calibration_bins.bin IS 'From 1, lowest confidence, to 15; bin b holds confidences in ((b - 1) / 15, b / 15]';
+COMMENT ON COLUMN calibration_bins.bin IS 'From 1, lowest confidence, to 15; bin b contains confidences in ((b - 1) / 15, b / 15]';
 COMMENT ON COLUMN calibration_bins.num_samples IS 'Samples in the bin';
 COMMENT ON COLUMN calibration_bins.confidence_sum IS 'Sum of their confidences';
 COMMENT ON COLUMN calibration_bins.num_correct IS 'Correct predictions in the bin';
@@ -490,7 +490,7 @@ ORDER BY benchmark, dataset, subset, experiment, seed, stream, position, shift_p
 COMMENT ON VIEW estimated_errors IS 'One row for each evaluation that counts: its error as estimated without labels, and its true error';
 COMMENT ON COLUMN estimated_errors.is_calibrated IS 'Whether the overconfidence of the source model with these weights was measured on clean images: its clean error + clean confidence - 1 is added';
 COMMENT ON COLUMN estimated_errors.estimated_error IS '1 - mean_confidence, calibrated if is_calibrated, within [0, 1]';
-COMMENT ON COLUMN estimated_errors.estimated_low IS 'Lower end of the interval that has the error of so many images in 95 % of cases if each is right with the probability of its confidence, around the estimate';
+COMMENT ON COLUMN estimated_errors.estimated_low IS 'Lower end of an interval around the estimate that contains the error in 95 % of cases if each prediction is correct with probability equal to its confidence';
 COMMENT ON COLUMN estimated_errors.estimated_high IS 'Upper end of this interval';
 COMMENT ON COLUMN estimated_errors.estimation_gap IS 'estimated_error - error: below 0, the model is worse than its confidence suggests';
 COMMENT ON COLUMN estimated_errors.disagreement IS 'Share of predictions that differ from the source model''s, 1 - source_agreement; NULL if the method has not both';
@@ -559,7 +559,7 @@ COMMENT ON COLUMN open_set.error IS 'Mean top-1 error on the known images, in [0
 COMMENT ON COLUMN open_set.sd_error IS 'Standard deviation over seeds; NULL for a single seed';
 COMMENT ON COLUMN open_set.closed_experiment IS 'Experiment without unknown images; NULL if it was not evaluated';
 COMMENT ON COLUMN open_set.closed_error IS 'Its mean top-1 error on the same images; NULL if a cell was not evaluated';
-COMMENT ON COLUMN open_set.error_change IS 'error - closed_error: above 0, the unknown images did harm';
+COMMENT ON COLUMN open_set.error_change IS 'error - closed_error: above 0, the unknown images increased the error';
 COMMENT ON COLUMN open_set.auroc IS 'Mean over cells of the probability that a known image has a higher score than an unknown one';
 COMMENT ON COLUMN open_set.fpr95 IS 'Mean over cells of the share of unknown images above the threshold that keeps 95 % of known ones';
 COMMENT ON COLUMN open_set.aupr IS 'Mean over cells of the average precision of known images against unknown ones';
@@ -645,8 +645,8 @@ COMMENT ON MACRO TABLE progress_by IS 'Accuracy along each stream: a row for abo
 CREATE VIEW stream_progress AS
 FROM progress_by(1000);
 COMMENT ON VIEW stream_progress IS 'Accuracy along each stream: a row for about each 1,000 images of a segment, over the batches that begin among them';
-COMMENT ON COLUMN stream_progress.corruption IS 'Shift; NULL where the segment mixes cells';
-COMMENT ON COLUMN stream_progress.severity IS 'Severity; NULL where the segment mixes cells';
+COMMENT ON COLUMN stream_progress.corruption IS 'Shift; NULL if the segment mixes cells';
+COMMENT ON COLUMN stream_progress.severity IS 'Severity; NULL if the segment mixes cells';
 COMMENT ON COLUMN stream_progress.first_image IS 'Position of the first image among the known images of the stream, from 0';
 COMMENT ON COLUMN stream_progress.num_images IS 'Known images of these batches';
 COMMENT ON COLUMN stream_progress.num_correct IS 'Correct predictions for these images';
@@ -869,7 +869,7 @@ LEFT JOIN batch_results AS b USING (file, corruption, severity)
 LEFT JOIN shard_sets AS s USING (benchmark, dataset, corruption, severity, manifest_sha256)
 WHERE e.counts
 ORDER BY e.benchmark, e.dataset, e.subset, e.experiment, e.seed, e.stream, e.position, e.shift_position, e.severity;
-COMMENT ON VIEW first_system_log IS 'What the project''s first system, torch-archive-dataloader, logged of a pass, by its definitions, for each evaluation that counts';
+COMMENT ON VIEW first_system_log IS 'Each evaluation that counts, in the log format and definitions of torch-archive-dataloader, the project''s first system';
 COMMENT ON COLUMN first_system_log.classes IS 'Classes with at least one image in the split';
 COMMENT ON COLUMN first_system_log.archive_shards IS 'Tar files of the split';
 COMMENT ON COLUMN first_system_log.images_indexed IS 'Images in the tar files';
