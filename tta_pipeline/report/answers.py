@@ -32,7 +32,7 @@ _QUERY_TYPES = frozenset(
 
 
 class Answer:
-    """The answer of the database to one query; use it as a context manager, and read it once.
+    """The result of one query; use it as a context manager, and read it once.
 
     DuckDB ignores Ctrl-C while it computes, so it runs in its own thread; the main thread receives Ctrl-C and
     interrupts the computation. The threads share nothing but two `SimpleQueue`s: a `Future` has a lock written in
@@ -40,7 +40,7 @@ class Answer:
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()) -> None:
-        """Prepare the query *sql* with *parameters* bound; it runs when the answer is first read.
+        """Prepare the query *sql* with *parameters* bound; it runs when the result is first read.
 
         Raises:
             QuestionError: *sql* is not exactly one query.
@@ -63,7 +63,7 @@ class Answer:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns; raises QuestionError if the database cannot answer."""
+        """Names of the columns; raises QuestionError if the query fails."""
         self._run_in_thread(lambda: self._connection.execute(self._sql, self._parameters))
         return tuple(column[0] for column in self._connection.description or ())
 
@@ -109,12 +109,12 @@ class Answer:
                 f"a value cannot be represented ({raised}); cast it to another type, as in x::VARCHAR"
             ) from raised
         finally:
-            del error  # else it and this frame refer to each other, and keep the connection alive
+            del error  # otherwise it and this frame refer to each other and keep the connection alive
         return result
 
 
 def _arrow_errors() -> tuple[type[Exception], ...]:
-    """Return what pyarrow raises; nothing before `batches` has made DuckDB import it, which tables do without."""
+    """Return pyarrow's exceptions; none before `batches` makes DuckDB import it, since tables do not need it."""
     arrow = sys.modules.get("pyarrow")
     return (arrow.ArrowException,) if arrow else ()
 

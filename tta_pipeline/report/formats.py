@@ -145,7 +145,7 @@ def write_json(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: Text
 
 
 def require_unique_columns(columns: Sequence[str]) -> None:
-    """Refuse two columns with the same name, since some formats would keep only one.
+    """Check that no two columns have the same name, since some formats would keep only one.
 
     Raises:
         QuestionError: two columns have the same name.
@@ -159,7 +159,7 @@ READER_FORMATS: Mapping[str, Callable[[Table], str]] = {
     "latex": as_latex,
     "markdown": as_markdown,
 }
-"""Formats for readers, which leave out obvious columns and hold a whole table in memory."""
+"""Formats for readers, which leave out obvious columns and keep a whole table in memory."""
 Write = Callable[[Sequence[str], Iterable[Sequence[Any]], TextIO], None]
 PROGRAM_FORMATS: Mapping[str, Write] = {"csv": write_csv, "json": write_json}
 """Text formats that are written row by row; Parquet, in `arrow_query`, has its own types and batches."""

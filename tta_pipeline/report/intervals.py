@@ -22,13 +22,13 @@ BASIS = (
     "experiment", "stream", "seed", "position", "corruption", "severity", "subset", "counts_in_mean", "samples_sha256",
     "manifest_sha256",
 )  # fmt: skip
-"""Columns of an evaluation that decide what intervals are computed from it."""
+"""Columns of an evaluation that determine its intervals."""
 _METHOD = 1
-"""Version of the statistics; raised if the same predictions give other intervals."""
+"""Version of the statistics; increased if the same predictions lead to other intervals."""
 _TOLERANCE = 1e-9
 """Largest difference between two sums of the same errors in different orders."""
 _COUNTED = "FROM evaluations WHERE counts AND benchmark = ? AND dataset = ?"
-# A fast hash: the file is guarded against accidents only, and a million rows take hundredths of a second.
+# A fast hash: it only detects accidental damage, and a million rows take hundredths of a second.
 _HASH = f"SELECT count(*), bit_xor(hash({', '.join(BASIS)})) {_COUNTED}"
 _ROWS = f"SELECT {', '.join(BASIS)} {_COUNTED}"
 Pair = tuple[str, str]
@@ -47,10 +47,10 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intervals:
-    """What the kept predictions of a benchmark say of its leaderboard."""
+    """Intervals and p-values of a benchmark's leaderboard, from its kept predictions."""
 
     means: Mapping[str, Interval] = field(default_factory=dict)
-    """By experiment; those without kept predictions are missing."""
+    """By experiment; experiments without kept predictions are missing."""
     p_values: Mapping[Pair, float] | None = None
     """The p-value of every two experiments whose means can be compared; None: they were not compared."""
 
@@ -71,7 +71,7 @@ class Keep:
         return cls(path=locations.intervals(benchmark, dataset), sha256=hashlib.sha256(basis.encode()).hexdigest())
 
     def read(self) -> Intervals | None:
-        """Return the intervals; None if the file is missing, damaged, or of other results."""
+        """Return the intervals; None if the file is missing, damaged, or for other results."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             content = json.loads(self.path.read_bytes())
             if self._seal(content["intervals"]) == content["sha256"]:
@@ -87,7 +87,7 @@ class Keep:
             )
 
     def _seal(self, content: object) -> str:
-        """Return a hash over *content* and what it was computed from."""
+        """Return a hash of *content* and its inputs."""
         return hashlib.sha256(f"{self.sha256} {json.dumps(content, sort_keys=True)}".encode()).hexdigest()
 
 
@@ -143,7 +143,7 @@ def _to_json(intervals: Intervals) -> dict[str, Any]:
 
 
 def _from_json(content: Any) -> Intervals:
-    """Return the intervals that `_to_json` gave as *content*."""
+    """Return the intervals in *content*, made by `_to_json`."""
     p_values = content["p_values"]
     return Intervals(
         means={name: Interval(*each) for name, each in content["means"].items()},

@@ -31,7 +31,7 @@ GROUP BY benchmark, experiment
 ORDER BY ALL
 """
 _NO_FILE = ""
-"""Hash of the benchmark file in plans that were made without one, and of a file that is gone."""
+"""Hash for a missing benchmark file, and in plans that were made without one."""
 
 
 def plan_notes(
@@ -94,7 +94,7 @@ def _edited_files(
 
 
 def _sha256_of(path: Path) -> str:
-    """Return the sha256 of the file at *path*; `_NO_FILE` if it is not there, as on a machine with results only."""
+    """Return the sha256 of the file at *path*; `_NO_FILE` if it is missing, as on a machine with results only."""
     with suppress(OSError):
         return hashlib.sha256(path.read_bytes()).hexdigest()
     return _NO_FILE

@@ -87,7 +87,7 @@ class Evaluation(RecordedFacts):
         return self.labels.shift.counts_in_mean is not False and self.cell.corruption != CLEAN.corruption
 
     def with_samples(self, sha256: str) -> Self:
-        """Return the evaluation with the sha256 of the file that has the prediction for each sample."""
+        """Return the evaluation with the sha256 of the file of its predictions."""
         return replace(self, predicted=replace(self.predicted, samples_sha256=sha256))
 
     def require_consistent(self) -> None:
@@ -112,7 +112,7 @@ class Rule(NamedTuple):
     """A relation among fields; if *sql* is not empty, it is also a constraint of the database."""
 
     fields: tuple[str, ...]
-    """Path of each, such as `scores.error`."""
+    """Path of each field, such as `scores.error`."""
     expected: str
     sql: str
     holds: Callable[[Evaluation], bool]
@@ -158,7 +158,7 @@ def _has_consistent_classes(row: Evaluation) -> bool:
 
 
 def _has_consistent_batches(row: Evaluation) -> bool:
-    """Return whether *row* has no batches, or consistent ones: of the cell alone, or of a stream that it begins."""
+    """Return whether *row* has no batches, or consistent ones, either for the cell alone or for a stream that begins with it."""
     batches, time = row.time.batches, row.time
     if {len(column) for column in _BATCH_COLUMNS(batches) if column is not None} != {len(batches.num_samples)}:
         return False

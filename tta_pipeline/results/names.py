@@ -41,7 +41,7 @@ def read_void(path: Path) -> Void | None:
 
 
 def find_results(folder: Path, fingerprint: str | None = None) -> Iterator[Path]:
-    """Yield the paths of the results in *folder* that are not void: of *fingerprint*, or all; in order of their names.
+    """Yield the paths of the results of *fingerprint*, or all, in *folder* that are not void, sorted by name.
 
     Files are found by their names; *folder* need not exist.
     """
@@ -56,7 +56,7 @@ def find_results(folder: Path, fingerprint: str | None = None) -> Iterator[Path]
 
 
 def problem_of_place(path: Path, benchmark: str, key: str) -> str:
-    """Return why *path* is no place for a file of *benchmark* in its folder *key*; empty if it is one.
+    """Return why *path* is wrong for a file of *benchmark* in its folder *key*; empty if it is right.
 
     All files of a folder that was copied to the place of another benchmark have the same problem.
     """

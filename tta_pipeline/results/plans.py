@@ -33,7 +33,7 @@ class PlannedSegment:
     """A segment of a stream."""
 
     fingerprint: str | None
-    """Of everything that determines its predictions now; None if its shards or the model are missing."""
+    """sha256 of everything that determines its predictions now; None if its shards or the model are missing."""
     cells: tuple[str, ...]
     """Keys of its cells, such as `fog|5`."""
 
@@ -43,7 +43,7 @@ class PlannedStream:
     """A stream of an experiment's plan."""
 
     key: str
-    """Its partition key: of a cell, such as `fog|5`, a severity, or all."""
+    """Partition key: a cell such as `fog|5`, a severity, or all."""
     seed: int
     segments: tuple[PlannedSegment, ...]
 
@@ -54,7 +54,7 @@ class PlannedStream:
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """The fingerprints of its segments, up to the first that is not known."""
+        """The fingerprints of its segments, up to the first unknown one."""
         known = []
         for segment in self.segments:
             if segment.fingerprint is None:
@@ -68,7 +68,7 @@ _NOTHING = ShiftFacts(shift_position=None, shift_family=None, shift_group=None, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Labels:
-    """What files say of an experiment and that changes no prediction."""
+    """Facts about an experiment from files, which change no prediction."""
 
     experiment: str
     model: str
@@ -104,7 +104,7 @@ class Plan:
     labels: Labels
     streams: tuple[PlannedStream, ...]
     own_files: Mapping[str, str] = field(default_factory=dict)
-    """sha256 of each file of a user's own method, by its path from the data root, with which a project may move."""
+    """sha256 of each file of a user's own method, by its path relative to the data root, so that projects can move."""
 
     @property
     def num_cells(self) -> int:
@@ -113,7 +113,7 @@ class Plan:
 
     @property
     def num_averaged_cells(self) -> int:
-        """Number of cells of one seed that count in the mean; without a benchmark file, all do but clean ones."""
+        """Number of cells of one seed that count in the mean; without a benchmark file, all but clean cells."""
         cells = (cell.partition("|")[0] for stream in self.streams for each in stream.segments for cell in each.cells)
         shifts = self.labels.shifts
         counted = [
@@ -147,7 +147,7 @@ class Plan:
         """Return the plan in *data*, the content of the file at *path*.
 
         Raises:
-            RecordError: it is no plan of this version, or one of another experiment; the message does not have *path*.
+            RecordError: it is not a plan of this version, or belongs to another experiment; the message omits *path*.
         """
         try:
             content = from_json(data)
@@ -211,7 +211,7 @@ def add_to_plan(locations: Locations, row: Evaluation) -> None:
 
 
 def read_plan(locations: Locations, benchmark: str, experiment: str) -> Plan | None:
-    """Return the plan of *experiment*; None if there is none, or none that can be read."""
+    """Return the plan of *experiment*; None if it is missing or cannot be read."""
     path = plan_path(locations, benchmark, experiment)
     try:
         return Plan.parse(path, path.read_bytes())
@@ -236,10 +236,10 @@ def drop_other_plans(
     Also remove older plans of a file that changed from several datasets to one, or from one to several.
 
     Args:
-        locations: Where results lie.
+        locations: Folders of the results.
         benchmark: Name of the benchmark.
         experiments: Names of its experiments.
-        unreadable: Names in its file that are faulty now; each may stand for several experiments, `<name>_<protocol>`.
+        unreadable: Names in its file that are faulty now; each may cover several experiments, `<name>_<protocol>`.
     """
     folder, (file, _, dataset) = locations.results(benchmark), benchmark.partition("/")
     kept = (*experiments, *unreadable)

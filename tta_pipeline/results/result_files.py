@@ -43,10 +43,10 @@ MADE_EARLIER = "was made by an earlier version of tta_pipeline: evaluate again"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """What was measured, with its origin.
+    """A measurement with its origin.
 
     Raises:
-        RecordError: a fact is not finite, or facts contradict each other; when it is written or read.
+        RecordError: a fact is not finite, or facts contradict each other, on writing or reading.
     """
 
     kind: Kind
@@ -64,7 +64,7 @@ class Result:
     """Times in UTC; they order files only if nothing else does."""
     versions: Mapping[str, str]
     evaluations: tuple[Evaluation, ...] = ()
-    """Of each cell of the segment, in order."""
+    """Evaluation of each cell of the segment, in order."""
     training: TrainingRun | None = None
     tuning: TuningRun | None = None
     loaders: JsonObject | None = None
@@ -117,7 +117,7 @@ def store_result(
 
     Args:
         benchmark_results: Folder of the results of the benchmark.
-        result: What was measured.
+        result: The measurement.
         before: Called with the sha256 of the file before it appears.
 
     Raises:
@@ -152,7 +152,7 @@ def read_result(path: Path) -> StoredResult:
     """Read the result in *path*, and check its hash, its place and the consistency of its facts.
 
     Raises:
-        RecordError: the file cannot be read, or is damaged, foreign or of an earlier version; the message has its path.
+        RecordError: the file cannot be read, or is damaged, foreign or from an earlier version; the message has its path.
     """
     try:
         return parse_result(path, path.read_bytes())
@@ -167,7 +167,7 @@ def parse_result(path: Path, data: bytes) -> StoredResult:
     """Return the result in *data*, the content of the file at *path*.
 
     Raises:
-        RecordError: the content is damaged, foreign or of an earlier version; the message does not have its path.
+        RecordError: the content is damaged, foreign or from an earlier version; the message omits its path.
     """
     sha256 = hashlib.sha256(data).hexdigest()
     content = _parse_content(data, sha256, path.name)

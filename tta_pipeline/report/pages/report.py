@@ -79,7 +79,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportSection:
-    """A section of the report: a query, and the table and chart of its answer; not shown without either."""
+    """A section of the report: a query, and the table and chart of its result; hidden if both are missing."""
 
     name: str
     """Name of the section's files: `tables/<name>.csv`, and `figures/<name>` as SVG, PDF and PNG."""
@@ -106,13 +106,13 @@ class Findings:
 
     benchmark: Benchmark
     tables: Mapping[str, Table]
-    """Answers to the queries, by section."""
+    """Results of the queries, by section."""
     errors: Mapping[str, Mapping[Cell, float]]
     """Errors by cell of the comparable experiments, see `_comparable_experiments`, in file order."""
     intervals: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
     """Errors by corruption with their intervals, of the experiments with stored predictions."""
     uneven: Sequence[str] = ()
-    """What cells with other images than most have."""
+    """A note for each cell whose images differ from most cells."""
 
     @property
     def corruptions(self) -> Sequence[str]:
@@ -536,7 +536,7 @@ class FirstSamples:
     rows: Sequence[tuple[str, Sequence[ShownSample]]]
     """Corruption with its error, and its samples; the images are in `figures/samples.webp`."""
     why_none: str
-    """Why there are no rows; empty: there are."""
+    """Why there are no rows; empty if there are rows."""
 
 
 def _write_samples(found: Findings, locations: Locations, folder: Path) -> FirstSamples:
