@@ -152,7 +152,7 @@ def read_result(path: Path) -> StoredResult:
     """Read the result in *path*, and check its hash, its place and the consistency of its facts.
 
     Raises:
-        RecordError: the file cannot be read, or is damaged, foreign or from an earlier version; the message has its path.
+        RecordError: the file is unreadable, damaged, foreign or from an earlier version; the message has the path.
     """
     try:
         return parse_result(path, path.read_bytes())
