@@ -158,7 +158,7 @@ def _has_consistent_classes(row: Evaluation) -> bool:
 
 
 def _has_consistent_batches(row: Evaluation) -> bool:
-    """Return whether *row* has no batches, or consistent ones: for the cell alone, or for a stream that begins with it."""
+    """Return whether *row* has no batches, or consistent ones, for the cell or for a stream that it begins."""
     batches, time = row.time.batches, row.time
     if {len(column) for column in _BATCH_COLUMNS(batches) if column is not None} != {len(batches.num_samples)}:
         return False
