@@ -115,7 +115,7 @@ def test_a_fault_makes_the_exit_status_1(locations: Locations):
 
     assert 1 == finished.exit_code
     assert "fault  mine: " in finished.stdout
-    assert "source is missing" in finished.stdout
+    assert "images is missing" in finished.stdout
     assert "-> correct the file" in finished.stdout
 
 
@@ -128,7 +128,7 @@ def test_one_benchmark_is_checked_by_its_name(locations: Locations):
 
     assert (0, 1, 1) == (right.exit_code, faulty.exit_code, unknown.exit_code)
     assert ["ok     digits_c: 75 cells, 0 of them sharded, 7 experiments"] == right.stdout.splitlines()
-    assert "source is missing" in faulty.stdout
+    assert "images is missing" in faulty.stdout
     assert "expected one of digits_c" in in_one_line(unknown.output)
 
 
@@ -419,7 +419,7 @@ def test_weights_that_are_not_what_the_file_says_are_a_fault(
     path.write_bytes(path.read_bytes() + damage)
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "mine.yaml").write_text(
-        f"title: Mine\nsource: {{kind: folder, root: {tmp_path}}}\ncorruptions: [fog]\nseverities: [5]\n"
+        f"title: Mine\nimages: {{kind: folder, root: {tmp_path}}}\ncorruptions: [fog]\nseverities: [5]\n"
         "image_size: 32\nshards: {samples_per_shard: 60}\n"
         f"models: {{cnn: {{kind: checkpoint, architecture: {architecture}, path: {path}, "
         f"sha256: '{sha256}', mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}}}\n"
@@ -441,7 +441,7 @@ def test_a_model_that_asks_for_another_transform_is_a_note(locations: Locations,
     write_tree(tmp_path / "images/fog/5", classes={"n01": 1})
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "mine.yaml").write_text(
-        f"title: Mine\nsource: {{kind: folder, root: {tmp_path / 'images'}}}\ncorruptions: [fog]\nseverities: [5]\n"
+        f"title: Mine\nimages: {{kind: folder, root: {tmp_path / 'images'}}}\ncorruptions: [fog]\nseverities: [5]\n"
         "image_size: 224\nshards: {samples_per_shard: 60, resize: 256, center_crop: 224}\n"
         "models: {v2: {kind: torchvision, architecture: resnet50, weights: IMAGENET1K_V2}}\n"
         "experiments: {a: {model: v2, method: source}, b: {model: v2, method: norm}}\n"
@@ -466,7 +466,7 @@ def test_weights_of_a_network_of_ones_own_are_tried(
     sha256 = hashlib.sha256((tmp_path / "mine.safetensors").read_bytes()).hexdigest()
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "mine.yaml").write_text(
-        f"title: Mine\nsource: {{kind: folder, root: {tmp_path}}}\ncorruptions: [fog]\nseverities: [5]\n"
+        f"title: Mine\nimages: {{kind: folder, root: {tmp_path}}}\ncorruptions: [fog]\nseverities: [5]\n"
         "image_size: 32\nshards: {samples_per_shard: 60}\n"
         "models: {mine: {kind: python, factory: 'linear_network:make', weights: mine.safetensors, "
         f"sha256: '{sha256}', mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}}}\n"

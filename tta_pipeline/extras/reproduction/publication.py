@@ -54,7 +54,7 @@ def collect_experiment(benchmark: Benchmark, experiment: str, locations: Locatio
 
 def _problem_of_list(path: Path, row: Evaluation) -> str:
     """Return why the list of a subset's samples at *path* is not that of *row*; empty if it is."""
-    expected = json.loads(row.setup.fingerprint_parts)["settings"]["subset"]["listed_sha256"]
+    expected = json.loads(row.setup.fingerprint_parts)["settings"]["subset"]["file_sha256"]
     try:
         return "" if hash_file(path.expanduser()) == expected else "is not the list of samples that were evaluated"
     except OSError as error:

@@ -76,7 +76,7 @@ def test_a_faulty_set_is_refused_with_path_and_field(tmp_path: Path, text: str, 
     """Every sentence begins with the file and names the field."""
     path = written(tmp_path, text)
 
-    with pytest.raises(BenchmarkFileError, match=rf"mine\.shifts\.yaml.*{field}") as caught:
+    with pytest.raises(BenchmarkFileError, match=rf"mine\.dataset\.yaml.*{field}") as caught:
         find_dataset("mine", tmp_path)
 
     assert all(line.startswith(str(path)) for line in str(caught.value).splitlines())

@@ -17,7 +17,7 @@ from tta_pipeline_tests.conftest import SMALL
 
 MODEL = {"model": "cnn"}
 EXPERIMENTS = {
-    "images": {**MODEL, "method": "source"},
+    "source": {**MODEL, "method": "source"},
     "tent": {**MODEL, "method": "tent", "seeds": [0, 1]},
     "memo": {**MODEL, "method": "memo", "subset": {"first": 1000}},
     "continual": {**MODEL, "method": "tent", "protocol": "continual"},

@@ -229,7 +229,7 @@ def test_options_that_would_have_no_effect_are_refused(ask: Ask, options: tuple[
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (("tent", "tent_continual"), "expected one: evaluate both"),
+        (("tent", "tent_continual"), "expected results on the same cells"),
         (("tnt", "norm"), "found no experiment tnt; expected one of"),
         (("tent", "norm", "--benchmark", "smal"), "found no benchmark 'smal'"),
         (("tent", "tent_mixed", "--benchmark", "small"), "found no experiment tent_mixed; expected one of"),
