@@ -207,7 +207,7 @@ COMMENT ON COLUMN batch_results.num_unknown IS 'Unknown samples of each batch, w
 COMMENT ON COLUMN batch_results.mean_entropy IS 'Mean entropy of the predictions of each batch, in nats; NULL if a logit is not finite';
 COMMENT ON COLUMN batch_results.mean_confidence IS 'Mean maximum softmax of each batch; NULL if a logit is not finite';
 COMMENT ON COLUMN batch_results.predicted_class_entropy IS 'Entropy of the shares of the predicted classes of each batch, in nats';
-COMMENT ON COLUMN batch_results.source_agreement IS 'Share of the predictions of each batch that the source model shares; NULL if the method has not both';
+COMMENT ON COLUMN batch_results.source_agreement IS 'Share of the predictions of each batch that the source model shares; NULL unless the method computes both';
 
 CREATE TABLE loader_benchmarks (
     file VARCHAR NOT NULL,

@@ -449,7 +449,7 @@ COMMENT ON COLUMN evaluation_batches.num_unknown IS 'Unknown samples of the batc
 COMMENT ON COLUMN evaluation_batches.mean_entropy IS 'Mean entropy of the predictions of the batch, in nats';
 COMMENT ON COLUMN evaluation_batches.mean_confidence IS 'Mean maximum softmax of the batch';
 COMMENT ON COLUMN evaluation_batches.predicted_class_entropy IS 'Entropy of the shares of the predicted classes of the batch, in nats';
-COMMENT ON COLUMN evaluation_batches.source_agreement IS 'Share of the predictions of the batch that the source model shares; NULL if the method has not both';
+COMMENT ON COLUMN evaluation_batches.source_agreement IS 'Share of the predictions of the batch that the source model shares; NULL unless the method computes both';
 
 CREATE VIEW estimated_errors AS
 WITH clean AS (
@@ -493,7 +493,7 @@ COMMENT ON COLUMN estimated_errors.estimated_error IS '1 - mean_confidence, cali
 COMMENT ON COLUMN estimated_errors.estimated_low IS 'Lower end of an interval around the estimate that contains the error in 95 % of cases if each prediction is correct with probability equal to its confidence';
 COMMENT ON COLUMN estimated_errors.estimated_high IS 'Upper end of this interval';
 COMMENT ON COLUMN estimated_errors.estimation_gap IS 'estimated_error - error: below 0, the model is worse than its confidence suggests';
-COMMENT ON COLUMN estimated_errors.disagreement IS 'Share of predictions that differ from the source model''s, 1 - source_agreement; NULL if the method has not both';
+COMMENT ON COLUMN estimated_errors.disagreement IS 'Share of predictions that differ from the source model''s, 1 - source_agreement; NULL unless the method computes both';
 
 CREATE VIEW open_set AS
 WITH streams AS (

@@ -186,7 +186,7 @@ def test_a_copied_benchmark_folder_stops_nobody(locations: Locations):
 
     publication = publish_metrics(locations)
 
-    assert any("made_backup" in line and "is of made" in line for line in publication.set_aside)
+    assert any("made_backup" in line and "belongs to made" in line for line in publication.set_aside)
     assert 1 == publication.num_added
     assert [(1, 0.25), (3, 0.75), (5, 0.5)] == errors(locations)
     again = publish_metrics(locations)
