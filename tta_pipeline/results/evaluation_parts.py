@@ -101,7 +101,9 @@ class Batches:
     source_agreement: Annotated[
         tuple[float, ...] | None,
         Column(
-            "Share of predictions that the source model shares; NULL unless the method computes both", at_least=0, at_most=1
+            "Share of predictions that the source model shares; NULL unless the method computes both",
+            at_least=0,
+            at_most=1,
         ),
     ]
 
@@ -354,7 +356,9 @@ class LabelFreeScores:
     ]
     source_agreement: Annotated[
         float | None,
-        _share("Share of predictions that the source model shares, without labels; NULL unless the method computes both"),
+        _share(
+            "Share of predictions that the source model shares, without labels; NULL unless the method computes both"
+        ),
     ]
     neighbourhood_density: Annotated[
         float | None,
