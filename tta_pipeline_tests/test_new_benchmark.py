@@ -91,6 +91,7 @@ def test_a_folder_becomes_a_benchmark(root: Path, tmp_path: Path):
 
     assert has_what_lies_there(benchmark)
     assert ("folder", root, 2) == (benchmark.images.kind, benchmark.images.root, benchmark.images.class_dir_depth)
+    assert {"source", "norm", "tent"} == set(benchmark.experiments)  # the README compares two of them
 
 
 def test_a_folder_around_the_corruptions_is_left_out(root: Path, tmp_path: Path):

@@ -1,7 +1,10 @@
 """Every pair of experiments, as the pages compare them."""
 
+from dataclasses import replace
+
 import numpy as np
 
+from tta_pipeline.report.pages.comparison import verdict_on
 from tta_pipeline.report.significance.pairwise import WrongSamples, compare_pairs
 from tta_pipeline.shards.photographs import Numbered
 
@@ -26,3 +29,15 @@ def test_the_means_of_a_pair_are_over_the_cells_that_both_have():
     assert pair.change is not None
     assert pair.change.mean == 0.25
     assert not pair.covers_both
+
+
+def test_a_pair_that_saw_the_images_in_different_orders_is_marked():
+    """The stored order and that of seed 0 are both called seed 0: the difference may be the order's."""
+    stored = replace(judged(True, False, False, False), order_hash="1")
+
+    for order_hash, same in (("1", True), ("2", False)):
+        shuffled = replace(judged(True, True, False, False), order_hash=order_hash)
+        (pair,) = compare_pairs({"a": {"fog|1": stored}, "b": {"fog|1": shuffled}}).values()
+
+        assert same == pair.same_order
+        assert same == ("in this order" in str(verdict_on(("a", "b"), pair)))
