@@ -6,7 +6,7 @@ is first used, so that importing the package imports neither torch nor Dagster.
 
 from importlib import import_module
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "Evaluation", "PipelineError", "RobustnessBenchmark", "Shards", "__version__", "build", "evaluate", "load_model",
     "open_shards", "predictions", "query", "shard", "verify",
