@@ -122,8 +122,9 @@ def unpacked_photographs(locations: Locations, folder: Path) -> Path:
         with tarfile.open(folder / "photographs.tar.gz") as tar, published_folder(photographs) as unfinished:
             for member in tar.getmembers():
                 if member.isfile():
-                    member.name = "/".join(Path(member.name).parts[-2:])
-                    tar.extract(member, unfinished, filter="data")
+                    path = unfinished.joinpath(*Path(member.name).parts[-2:])
+                    path.parent.mkdir(exist_ok=True)
+                    path.write_bytes(tar.extractfile(member).read())  # type: ignore[union-attr]
     return photographs
 
 

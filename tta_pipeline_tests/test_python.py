@@ -425,9 +425,9 @@ def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project
         (("--record", "a/b"), "--record is 'a/b'"),
         (("--record", "a-b"), "--record is 'a-b'; expected letters, digits and _, a letter first"),
         (("--method", "none_such:X"), "none_such"),
-        (("--weights", "none"), "weights is None; expected none with the source model"),
-        (("--mean", "0", "0", "0"), "mean is (0.0, 0.0, 0.0); expected none with the source model"),
-        (("--std", "1", "1", "1"), "std is (1.0, 1.0, 1.0); expected none with the source model"),
+        (("--weights", "none"), "weights is None; expected no value with the source model"),
+        (("--mean", "0", "0", "0"), "mean is (0.0, 0.0, 0.0); expected no value with the source model"),
+        (("--std", "1", "1", "1"), "std is (1.0, 1.0, 1.0); expected no value with the source model"),
     ):
         refused = CliRunner().invoke(main, [*common, *wrong], env=project.environment)
         assert refused.exit_code in (1, 2)

@@ -104,7 +104,7 @@ def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
         ("protocol: {shift: mixed, visits: 2}", ["visits 2 with shift mixed", "expected dynamic"]),
         ("protocol: {shift: dynamic, unknown: {benchmark: a, share: 0.1}}", ["unknown with shift dynamic"]),
         ("protocol: {order: from_file}", ["order from_file without a list", "expected subset: {file: FILE}"]),
-        ("seeds: [1, 1]", ["found seeds [1, 1]", "each seed once"]),
+        ("seeds: [1, 1]", ["found seeds [1, 1]", "distinct seeds"]),
         ("seeds: {count: 0}", ["seeds", "found {'count': 0}", "expected a list of seeds, or {count: 100}"]),
         ("seeds: {count: 2, step: 3}", ["expected a list of seeds, or {count: 100}"]),
     ],

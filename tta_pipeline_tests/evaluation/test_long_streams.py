@@ -21,6 +21,7 @@ from tta_pipeline_tests.flat_facts import flat_row
 CONTINUAL_TWICE = {"shift": "continual", "recurring": 2, "order": "dirichlet", "delta": 0.1}
 DRAWN: dict[str, dict[str, float]] = {"stored": {}, "shuffled": {}, "by_class": {}, "dirichlet": {"delta": 0.1}}
 KILLED = """
+from functools import partial
 import json, os, sys
 from pathlib import Path
 from tta_pipeline.benchmarks.benchmark import Benchmark
@@ -44,7 +45,7 @@ own = ExperimentResults(
 )
 key = parse_key(sys.argv[3], own.keys)
 machine = Machine(device="cpu", checkpoint_every=9)
-run_experiment(own, [key], machine=machine, run_id="killed", tell=print)
+run_experiment(own, [key], machine=machine, run_id="killed", tell=partial(print, flush=True))
 """
 
 

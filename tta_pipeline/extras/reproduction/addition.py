@@ -128,7 +128,20 @@ def _unpack(origin: Path, folder: Path) -> None:
         return
     with tarfile.open(origin) as archive:
         _require_size(origin, (member.size for member in archive))
-        archive.extractall(folder, filter="data")
+        for member in archive:
+            _unpack_member(archive, member, folder)
+
+
+def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    """Write the file *member* below *folder*. The filters of `tarfile` need Python 3.11.4."""
+    path = (folder / member.name).resolve()
+    if not path.is_relative_to(folder.resolve()) or not (member.isfile() or member.isdir()):
+        raise tarfile.ExtractError(f"{member.name} is outside the folder, or no file")
+    data = archive.extractfile(member)
+    if data is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with data, path.open("wb") as copy:
+            shutil.copyfileobj(data, copy)
 
 
 def _require_size(origin: Path, sizes: Iterable[int]) -> None:

@@ -453,7 +453,7 @@ def test_learning_curves_have_a_point_for_each_value_that_is_known(epochs: list[
 def test_the_headline_corrects_for_all_experiments_beside_the_best():
     """The next best is chosen after a look at all of them: a p-value of 0.03 among three is no more than chance."""
     change = Estimate(mean=0.01, low=0.001, high=0.02, p_value=0.03, standard_error=0.005)
-    pair = Pair(cells={"fog": (1, 2, 1.0)}, change=change, means=(0.1, 0.11), covers_both=True)
+    pair = Pair(cells={"fog": (1, 2, 1.0)}, change=change, means=(0.1, 0.11), covers_both=True, same_order=True)
     pairs = {("tent", "norm"): pair, ("eata", "tent"): pair, ("tent", "sar"): replace(pair, covers_both=False)}
 
     assert {"norm": 0.06, "eata": 0.06} == pytest.approx(p_values_beside("tent", ["norm", "eata", "sar"], pairs))
