@@ -71,7 +71,7 @@ class Output:
 
         Args:
             answer: The answer.
-            most_rows: Most rows unless the user asked for a number; None: all.
+            most_rows: Maximum number of rows, unless the user gives one; None: all.
         """
         max_rows = self.max_rows or most_rows
         table, has_more = answer.table(max_rows)

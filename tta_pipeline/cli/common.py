@@ -28,7 +28,7 @@ WIDTH_WITHOUT_TERMINAL = 80
 
 
 class LocalPath(click.Path):
-    """A path on this machine, as a `Path`; a URL is refused with the line that copies what is there, or goes there."""
+    """A path on this machine, as a `Path`; a URL is an error that shows how to copy what is there, or goes there."""
 
     def __init__(self, *, is_read: bool = False, **settings: Any) -> None:
         super().__init__(**{"path_type": Path, **settings})

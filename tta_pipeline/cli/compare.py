@@ -72,7 +72,8 @@ def compare(
     """
     if are_runs and (benchmark or corruption or by_cell or by_class or points is not None):
         raise click.UsageError(
-            "found --runs with --benchmark, --corruption, --cells, --classes or --fail-if-worse; expected them with "
+            "found --runs with --benchmark, --corruption, --cells, --classes or --fail-if-worse; expected these "
+            "options with "
             "experiments"
         )
     if by_cell and by_class:
@@ -149,7 +150,7 @@ def _pair_cells(
         raise click.UsageError(
             "found --fail-if-worse without --benchmark, and both experiments in "
             f"{', '.join(each.name for each in both) or 'no benchmark'}"
-            f"{', beside faulty benchmark files' if left_out else ''}; expected one benchmark: name it by --benchmark"
+            f"{', next to faulty benchmark files' if left_out else ''}; expected one benchmark: name it by --benchmark"
         )
     found = [_common_cells(each, names, locations) for each in both]
     for each in found:
@@ -190,7 +191,7 @@ def _results_of(benchmark: "Benchmark", name: str, locations: Locations) -> "Eva
 
 
 def _say_unfinished(found: "CommonCells") -> None:
-    """Print how many cells are left out because one of the two has no result of the present code, data and settings."""
+    """Print how many cells are left out because one of the two has no result by the current code, data and settings."""
     if found.num_unfinished:
         num_cells = len(found.cells) + found.num_unfinished
         say(
@@ -200,7 +201,7 @@ def _say_unfinished(found: "CommonCells") -> None:
 
 
 def say_seeds(a: "Evaluated", b: "Evaluated") -> None:
-    """Print which seeds are compared, if one of the experiments has others: its mean in the leaderboard is of all."""
+    """Print which seeds are compared, if one experiment has more: its mean in the leaderboard covers all of them."""
     seeds = [each.seeds for each in (a, b)]
     if seeds[0] != seeds[1]:
         common = [str(seed) for seed in seeds[0] if seed in seeds[1]]
@@ -234,9 +235,9 @@ def _write_comparisons(rows: "Sequence[Comparison]", sentences: "Sequence[str]",
 
 
 def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
-    """Return the columns for people, with the names of the experiments in place of A and B.
+    """Return the columns for people, with the names of the experiments instead of A and B.
 
-    The first row of classes is of all of them. A p-value that is the least that the draws can show has a sign.
+    The first row of classes covers all of them. A p-value that is the least that the draws can show has a sign.
     """
     from dataclasses import replace
 

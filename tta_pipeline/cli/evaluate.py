@@ -139,7 +139,7 @@ def evaluate(
 
 
 def _write_result(row: "Evaluation", started_at: str) -> Path:
-    """Write *row* as a result of its cell with a plan that asks for it, publish it, and return its path."""
+    """Write *row* as a result of its cell with a plan that contains it, publish it, and return its path."""
     from tta_pipeline.domain.locations import Locations
     from tta_pipeline.errors import EvaluationError
     from tta_pipeline.results.database.publication import publish_metrics

@@ -114,7 +114,7 @@ def _place_of_manifests(url: str, into: Path | None, *, has_options_of_folders: 
     if into is None:
         raise click.UsageError(f"found {url} without --into; expected a folder for its manifest: --into shards")
     if has_options_of_folders:
-        raise click.UsageError("--files, --devkit and --unpack are for folders; expected none of them with a URL")
+        raise click.UsageError("--files, --devkit and --unpack are for folders; expected no such option with a URL")
     return into
 
 

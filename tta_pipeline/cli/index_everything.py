@@ -39,11 +39,11 @@ def index_everything(
 
     Args:
         root: Folder of shards, or of folders with shards.
-        class_map: Labels; None: the class map of the existing manifests, else the classes of all folders together.
+        class_map: Labels; None: the class map of the existing manifests, or the classes of all folders together.
         progress: Reports the samples as they are read.
         files: Patterns of the names of the shards to index; empty: all shards of a folder, which must form one set.
         devkit: The devkit's `meta.mat`, if the numbers in the shards are its own; None: they are labels.
-        unpacks: Whether a tar is written beside each compressed shard.
+        unpacks: Whether a tar is written next to each compressed shard.
     """
     folders = _folders(root, files)
     known = [folder for folder in folders if (folder / MANIFEST_FILE).exists()]
@@ -72,7 +72,7 @@ def index_everything(
 def index_urls(
     urls: Sequence[str], into: Path, class_map: ClassMap | None, progress: Reporter
 ) -> Iterator[Step[PublishedShardSet]]:
-    """Adopt the shards at each of *urls*; all sets have one class map, that of the first if *class_map* is None."""
+    """Adopt the shards at each of *urls*; all sets have one class map: *class_map*, or the first one's."""
     for number, url in enumerate(urls, start=1):
         adopted = adopt_url(url, into, class_map=class_map, progress=progress)
         class_map = class_map or ClassMap(classes=adopted.shard_set.manifest.classes)

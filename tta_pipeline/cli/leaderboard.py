@@ -135,7 +135,7 @@ def _open_answer(
 
 
 def _read_lines(path: Path, line: str | None) -> "list[PublishedError]":
-    """Return the published errors in *path*, which must have the *line* that was asked for."""
+    """Return the published errors in *path*, which must have the row *line*."""
     from tta_pipeline.report.published_figures import read_published
 
     found = read_published(path)
@@ -194,7 +194,7 @@ def _write_latex(table: "Table", intervals: "Sequence[Intervals]", output: Outpu
     from tta_pipeline.report.pages.leaderboard import find_leading
     from tta_pipeline.report.pages.leaderboard_intervals import NOTE, OTHER_SEEDS
 
-    # A paper says in its caption what all rows have in common.
+    # A caption in a paper states what all rows have in common.
     numbers = set(table.column("num_cells"))
     columns = [name for name in _LEADERBOARD_COLUMNS if name != "num_cells" or len(numbers) != 1]
     over = f" Means over {_cells(numbers.pop())}." if len(numbers) == 1 else ""

@@ -84,7 +84,7 @@ class _Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class _Request:
-    """What the options ask for."""
+    """What the options select."""
 
     experiments: tuple[str, ...]
     selection: _Selection
@@ -161,7 +161,7 @@ def run(
     is 1 if something failed or was left out.
 
     The web UI shows each run. Their history is stored in DAGSTER_HOME; if it is unset, where dagster.yaml in this
-    folder or next to the data root says; otherwise in .dagster in the data root.
+    folder or next to the data root names; otherwise in .dagster in the data root.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 
@@ -227,14 +227,14 @@ def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, request: _Request)
     if not request.dry_run:
         _finish(benchmark, locations, chosen, runs, request)
         if runs:
-            say_left_out(left_out)  # once more, since a long log lies between
+            say_left_out(left_out)  # again, since a long log is between
     return not left_out
 
 
 def _find_chosen(
     benchmark: "Benchmark", experiments: tuple[str, ...], request: _Request
 ) -> "Callable[[str, PartitionKey], bool]":
-    """Return the function that says whether an experiment at a key is asked for, by the options and by the part."""
+    """Return a function that is true for an experiment at a key if the options and the part include it."""
     from tta_pipeline.benchmarks.stream_plans import partition_keys
 
     keys = {name: partition_keys(benchmark, name) for name in experiments}
@@ -324,9 +324,9 @@ def _say_next(benchmark: "Benchmark", experiments: tuple[str, ...]) -> str:
 def _find_untuned(
     benchmark: "Benchmark", locations: Locations, chosen: tuple[str, ...], *, is_asked_for: bool
 ) -> dict[str, str]:
-    """Return those of the *chosen* experiments whose values were not tuned yet, with what to do.
+    """Return the *chosen* experiments whose values were not tuned yet, with what to do.
 
-    What cannot run, such as missing weights, ends the command, and so do these experiments if they are asked for.
+    What cannot run, such as missing weights, ends the command, and so do these experiments if they are named.
     """
     from tta_pipeline.evaluation.refusals import find_refusals
 

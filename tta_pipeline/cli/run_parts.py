@@ -14,7 +14,7 @@ _ENDS_WITHIN_S = 1.0
 
 
 def run_parts(benchmark_name: str, options: Sequence[str], num_parts: int) -> int:
-    """Evaluate each part in a process of its own, and return how many failed; Ctrl-C and SIGTERM end all of them.
+    """Evaluate each part in a separate process, and return how many failed; Ctrl-C and SIGTERM end all of them.
 
     Args:
         benchmark_name: Name of the benchmark.
@@ -54,7 +54,7 @@ def _pass_on(process: "subprocess.Popen[str]", name: str) -> None:
 
 
 def _end(processes: "Sequence[subprocess.Popen[str]]") -> None:
-    """End those of *processes* that run: every file is published by a rename, so none is half-written."""
+    """End the *processes* that still run: every file is published by a rename, so none is half-written."""
     running = [process for process in processes if process.poll() is None]
     for process in running:
         process.send_signal(signal.SIGINT)

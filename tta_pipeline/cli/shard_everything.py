@@ -87,7 +87,7 @@ def _keeping_no_unused_map(order: ShardRequest) -> Iterator[None]:
 def _spill_root(order: ShardRequest) -> AbstractContextManager[Path]:
     """Return the folder for temporary files.
 
-    If the output is one shard set, the folder lies beside it, since the output is replaced as a whole. If the output
+    If the output is one shard set, the folder is next to it, since the output is replaced as a whole. If the output
     has several sets, it is the output itself, where the index of the archives is kept for the next run.
     """
     return temporary_folder(order.output) if order.images.is_one_set else nullcontext(order.output)

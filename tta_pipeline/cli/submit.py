@@ -42,7 +42,7 @@ def submit(
 
     Submits three jobs of `tta-pipeline run BENCHMARK OPTIONS`: shards and models, an array that shares the
     evaluations, and the report. Tasks that are preempted, lose their node or run out of time continue later. After
-    any trouble, submit again: finished work is skipped, and the jobs wait for those of an earlier submission.
+    any trouble, submit again: finished work is skipped, and the jobs wait for the jobs of earlier submissions.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.extras.cluster.slurm import Submission

@@ -79,7 +79,7 @@ def choose_columns(table: "Table", form: Form, columns: Sequence[str]) -> "Table
         return table
     fitting, left_out = drop_overflow(table, form.width)
     if left_out:
-        say(f"left out, since {form.width} columns have no room: {', '.join(left_out)}; --wide shows all")
+        say(f"left out, since {form.width} columns are too few: {', '.join(left_out)}; --wide shows all")
     return fitting
 
 

@@ -22,7 +22,7 @@ class Verb(click.Command):
         self.help = (self.help or "").replace("\\b\n", "\b\n")
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; after Ctrl-C `ends_on_interrupt` says what there is to say, not click."""
+        """Run the verb; after Ctrl-C `ends_on_interrupt` prints the message, not click."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

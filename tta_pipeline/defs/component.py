@@ -1,4 +1,4 @@
-"""The component `tta_pipeline.RobustnessBenchmark`: a benchmark in the `defs.yaml` of a Dagster project of your own."""
+"""The component `tta_pipeline.RobustnessBenchmark`: a benchmark in the `defs.yaml` of your Dagster project."""
 
 import os
 import textwrap
@@ -21,9 +21,9 @@ _ANY_FORM: dict[str, object] = {
     "experiments": "object",
     "matrix": ["object", "array"],
 }
-"""Fields with shorter forms that reading a file expands before it validates them; none of the forms is refused."""
+"""Fields with shorter forms that reading a file expands before it validates them; every form is accepted."""
 _BESIDE_FIELDS: dict[str, object] = {"custom": "object", "classes": "string", "sets": "object"}
-"""What a file may also have, in place of some of the fields."""
+"""What a file may have instead of some of the fields."""
 
 
 class BenchmarkFields(RootModel[dict[str, Any]]):

@@ -38,7 +38,7 @@ class EvaluationConfig(dg.Config):
     force: bool = Field(default=False, description="Evaluate finished cells again, for another timing")
     keep_predictions: bool = Field(
         default=True,
-        description="Write the prediction for each sample beside the result as Parquet, less than 8 bytes a sample",
+        description="Write the prediction for each sample next to the result as Parquet, less than 8 bytes a sample",
     )
 
 
@@ -268,7 +268,7 @@ def _sample_report(results: "ExperimentResults", key: PartitionKey) -> CheckRepo
     from tta_pipeline.shards.expected_shard_set import expected_for_cell
     from tta_pipeline.shards.shard_set import ShardSet
 
-    results.rows(key)  # refuses missing ones
+    results.rows(key)  # raises an error if one is missing
     found = results.counted_cells(key)
     manifests = {each.cell: results.manifest(each.cell) for each in found}
     # A subset and a slow stream have fewer samples than the manifest; the evaluation has checked them against its plan.

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 def fault_assets(loaded: LoadedBenchmarks) -> Iterator[dg.AssetsDefinition]:
     """Yield an asset for each experiment and each file that is left out, and log each fault.
 
-    An experiment keeps its usual key; a file gets the key `<file>/benchmark_file`. The description says what is wrong,
+    An experiment keeps its usual key; a file gets the key `<file>/benchmark_file`. The description names what is wrong,
     and materializing the asset fails with the same sentence. These assets have no partitions: the partitions of
     an experiment that cannot be read are unknown.
     """

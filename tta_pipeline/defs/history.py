@@ -1,4 +1,4 @@
-"""Dagster's history of runs: where a command of ours opens it."""
+"""Opening Dagster's history of runs in our commands."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ _ON_THE_TERMINAL = {"module": "dagster._core.storage.noop_compute_log_manager", 
 def find_home(locations: Locations) -> Path:
     """Return the folder of Dagster's settings and history.
 
-    It is DAGSTER_HOME, else the project's folder, else `.dagster` in the data root.
+    It is DAGSTER_HOME, the project's folder, or `.dagster` in the data root, in this order.
     """
     home = os.environ.get("DAGSTER_HOME")
     return Path(home).absolute() if home else find_project() or locations.root / ".dagster"

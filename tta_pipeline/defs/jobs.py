@@ -1,6 +1,6 @@
 """The Dagster jobs of each benchmark: one job runs all of its assets, for one cell or for a range of cells in one run.
 
-All assets of a job must have the same partitions, so streams over several cells have jobs of their own.
+All assets of a job must have the same partitions, so streams over several cells have separate jobs.
 """
 
 from collections import defaultdict

@@ -45,7 +45,7 @@ class LoaderBenchmarkConfig(dg.Config):
 def loader_benchmark(scopes: Scopes) -> Iterator[dg.AssetsDefinition]:
     """Yield the asset of the loaders' speeds.
 
-    It is in a group of its own, so that materializing a whole benchmark does not start hours of measurements.
+    It is in a separate group, so that materializing a whole benchmark does not start hours of measurements.
     """
     scope = scopes.cells
 

@@ -127,7 +127,7 @@ def failure_hint(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: Partit
 
 def _repeat_command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey, error: Exception) -> str:
     """Return the command that repeats the partition, starting from its shards if they are at fault."""
-    # The partitions of a stream over several cells differ from those of its cells.
+    # The partitions of a stream over several cells differ from its cells' partitions.
     are_shards_wrong = isinstance(error, ManifestError) and isinstance(key, Cell)
     names = (*(["images"] if scope.benchmark.is_drawn else []), "tar_shards", "shard_manifest")
     shards = [scope.key(name) for name in names] if are_shards_wrong else []
@@ -222,7 +222,7 @@ def _log_materialization(context: dg.AssetExecutionContext, partition: str | Non
 
 
 def picture(what: str, png: bytes) -> dg.MarkdownMetadataValue:
-    """Return a picture that the web UI shows; *what* says in words what it shows."""
+    """Return a picture that the web UI shows; *what* describes it in words."""
     from tta_pipeline.report.pictures import as_data_uri
 
     return dg.MetadataValue.md(f"![{what}]({as_data_uri(png)})")
@@ -244,7 +244,7 @@ def _version_tags(context: dg.AssetExecutionContext, partition: str | None, data
         "dagster/data_version_is_user_provided": "true",
     }
     for dependency in asset.parent_keys:
-        # The partitions of a stream differ from those of its inputs.
+        # The partitions of a stream differ from its inputs' partitions.
         is_partitioned = graph.get(dependency).partitions_def == asset.partitions_def is not None
         record = context.instance.get_latest_data_version_record(
             dependency, not graph.get(dependency).is_materializable, partition if is_partitioned else None

@@ -11,7 +11,7 @@ from tta_pipeline.defs.scope import Scopes
 def robustness_report(scopes: Scopes) -> Iterator[dg.AssetsDefinition]:
     """Yield the asset of the report.
 
-    It is in a group of its own, so that a run over a few cells does not write the whole report again.
+    It is in a separate group, so that a run over a few cells does not write the whole report again.
     """
     benchmark = scopes.benchmark
 

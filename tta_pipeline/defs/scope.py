@@ -1,4 +1,4 @@
-"""Scopes of assets: the cells of a benchmark, a set of images beside the cells, or the streams of an experiment."""
+"""Scopes of assets: the cells of a benchmark, a set of images next to the cells, or the streams of an experiment."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ class Scope(ABC, Generic[K_co]):
 
     benchmark: Benchmark
     resource_prefix: str = ""
-    """Prefix of the keys of the resources that its assets and checks ask for."""
+    """Prefix of the keys of the resources that its assets and checks need."""
 
     @property
     @abstractmethod
@@ -112,7 +112,7 @@ class CellScope(Scope[Cell]):
 
 @dataclass(frozen=True, kw_only=True)
 class SetScope(Scope[Cell]):
-    """One set of images beside the cells, without partitions: the clean or the training images."""
+    """One set of images next to the cells, without partitions: the clean or the training images."""
 
     cell: Cell
 
@@ -142,7 +142,7 @@ class SetScope(Scope[Cell]):
 class StreamScope(Scope[StreamKey]):
     """The streams of an experiment over several cells: one for each severity, or one for the whole benchmark.
 
-    They are in a group of their own, since a run over a range of cells cannot have other partitions.
+    They are in a separate group, since a run over a range of cells cannot have other partitions.
     """
 
     experiment_name: str
@@ -189,7 +189,7 @@ CELLS_PER_RUN_VARIABLE = "TTA_CELLS_PER_RUN"
 
 
 def backfill_policy() -> dg.BackfillPolicy:
-    """Return how Dagster splits a backfill: into one run, or into runs of as many cells as the environment says.
+    """Return how Dagster splits a backfill: into one run, or into runs of as many cells as a variable allows.
 
     For a grid, Dagster makes one range for each value of one dimension, and splits each range by the policy. So a run
     covers cells of one severity or of one corruption, never a rectangle with unrequested cells. A command with
@@ -203,7 +203,7 @@ def backfill_policy() -> dg.BackfillPolicy:
 
 
 def asset_key(benchmark: Benchmark, *parts: str) -> dg.AssetKey:
-    """Return the full key of an asset of *benchmark*; *parts* lie below the benchmark's, and may hold slashes."""
+    """Return the full key of an asset of *benchmark*; *parts* follow the benchmark's, and may contain slashes."""
     return _key_of(benchmark.name, *parts)
 
 
@@ -246,7 +246,7 @@ class Scopes:
 
 
 def partition_of(key: PartitionKey) -> str | None:
-    """Return the Dagster partition of *key*; None for a set beside the cells and for a whole stream."""
+    """Return the Dagster partition of *key*; None for a set next to the cells and for a whole stream."""
     if isinstance(key, StreamKey):
         return None if key == WHOLE else key.key
     if key in (CLEAN, TRAIN):

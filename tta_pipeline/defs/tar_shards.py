@@ -122,7 +122,7 @@ def _locate(source: "RemoteShards", folder: Path, cell: Cell) -> PartitionReport
 
 
 def _describes_other_shards(folder: Path, belonging: "ExpectedShardSet", source: "ExistingShards", cell: Cell) -> bool:
-    """Return whether the manifest in *folder* describes shards other than those of the source now.
+    """Return whether the manifest in *folder* describes other shards than the current ones.
 
     If so, linking the shards again removes the manifest; nothing else removes one that does not fit its shards.
     """

@@ -43,7 +43,7 @@ class TuningConfig(dg.Config):
         default=[],
         description="Values to try for each hyperparameter, such as lr=1e-4,2.5e-4,1e-3; empty: those in the file",
     )
-    budget: int = Field(default=0, ge=0, le=MOST_TRIALS, description="Most trials; 0: as many as the file says")
+    budget: int = Field(default=0, ge=0, le=MOST_TRIALS, description="Maximum number of trials; 0: as in the file")
     compare: bool = Field(
         default=False,
         description="Whether to evaluate the trials on the reported cells too, and record how far each criterion's "

@@ -70,7 +70,7 @@ def say_error(error: Exception) -> str:
 def _without_traceback() -> Iterator[None]:
     """Let Dagster format a failure in the block without its frames, which it does after the block.
 
-    Other errors, and those of the next block, are formatted in full. The limit is of the whole process, for Dagster
+    Other errors, also in the next block, are formatted in full. The limit holds for the whole process, because Dagster
     formats with `traceback.TracebackException(type, error, traceback)`: it takes every frame that the error passed on
     its way, whatever the error has in `__traceback__`, and offers no setting.
     """

@@ -30,9 +30,9 @@ class _ShortFormatter(logging.Formatter):
 
 
 def _is_cause(record: logging.LogRecord) -> bool:
-    """Return whether *record* says more than that a step failed, or is left out since one before it failed.
+    """Return whether *record* contains more than that a step failed, or is left out since one before it failed.
 
-    After Ctrl-C no step failed by itself, and the command says in one line that it was interrupted.
+    After Ctrl-C no step failed by itself, and the command prints one line about the interruption.
     """
     if record.levelno >= logging.ERROR and is_interrupted():
         return False

@@ -22,7 +22,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
     )
     publishes: bool = Field(
         default=True,
-        description="Whether runs bring metrics.duckdb up to date; where several machines write into one data root, "
+        description="Whether runs bring metrics.duckdb up to date; if several machines write into one data root, "
         "let one process do it",
     )
 

@@ -15,7 +15,7 @@ class WatchfulRunLauncher(dg.DefaultRunLauncher):
     """Dagster's launcher for one machine, to be named in `dagster.yaml`, with a health check of its runs.
 
     The code server that started a run reports when the run's process dies. If the server dies too, as in a crash of the
-    machine, or if a command made the run, it would stay "started" for ever, and keep its place in the queue. With the
+    machine, or if a command made the run, it would stay "started" forever, and keep its place in the queue. With the
     health check Dagster's daemon notices, marks the run as failed, and retries it once.
     """
 

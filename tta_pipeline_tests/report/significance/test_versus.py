@@ -214,7 +214,7 @@ def test_a_ci_is_not_answered_by_what_happens_to_be_there(sweep: Project, tmp_pa
     ("options", "said"),
     [
         (("--cells", "--classes"), "expected one of them"),
-        (("--runs", "--cells"), "expected them with experiments"),
+        (("--runs", "--cells"), "expected these options with experiments"),
         (("--runs", "--fail-if-worse", "1"), "experiments"),
     ],
 )
