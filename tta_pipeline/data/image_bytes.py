@@ -143,7 +143,7 @@ def read_pth(data: bytes) -> npt.NDArray[np.uint8]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as parts:
             if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
-                raise ValueError("a compressed .pth file; expected one as torch.save writes it")
+                raise ValueError("the .pth file is compressed; expected an uncompressed file, as torch.save writes it")
         tensor = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except (EOFError, KeyError, RuntimeError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         found = str(error).partition("\n")[0]

@@ -92,7 +92,7 @@ def require_same_training(path: Path, manifest: Manifest, settings: TrainedModel
     """
     if find_trained(path, manifest, settings, image_size=image_size) is None:
         raise EvaluationError(
-            f"{path} was trained on other images or with other settings than the benchmark has now; expected "
+            f"{path} was trained on different images or with different settings than the benchmark's; expected "
             f"{settings.model_dump_json(exclude={'kind'})} on {manifest.num_samples} images: materialize source_model"
         )
 

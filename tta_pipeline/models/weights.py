@@ -123,7 +123,7 @@ def require_file(path: Path, sha256: str) -> None:
         raise EvaluationError(f"{path} is {found}; expected weights: restore it, or correct its path")
     if found != sha256:
         raise EvaluationError(
-            f"{path} hashes to {found}; expected {sha256} as in the benchmark file: restore "
+            f"{path} hashes to {found}; expected {sha256}, as in the benchmark file: restore "
             "the file, or correct its sha256 there"
         )
 

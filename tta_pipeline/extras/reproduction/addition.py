@@ -47,7 +47,7 @@ def add_published(origin: Path, name: str, locations: Locations) -> tuple[str, .
     """
     target = locations.root / ADDED / name
     if not is_name(name):
-        raise RecordError(f"the name is {name!r}; expected letters, digits and _, a letter first")
+        raise RecordError(f"the name is {name!r}; expected letters, digits and underscores, starting with a letter")
     if target.exists():
         raise RecordError(f"{target} exists already; expected another name, or remove that folder first")
     with _opened(origin) as folder:

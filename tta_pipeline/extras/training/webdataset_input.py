@@ -52,7 +52,7 @@ class _Sample:
         data = next((value for value in members if self._check.digest(value) == expected), None)
         if data is None:
             raise StreamError(
-                f"{place}: found other bytes; expected those of {self._check.name} {expected.hex()}, as when the "
+                f"{place}: the contents have changed; expected {self._check.name} {expected.hex()}, as when the "
                 "manifest was made: verify the shard set, and make it again"
             )
         image = np.empty((self._image_size, self._image_size, 3), np.uint8)
