@@ -1,4 +1,4 @@
-"""Options of verbs that answer from the database, and how their answers are printed or written."""
+"""Options of verbs that read the database, and how their answers are printed or written."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ _ROWS_FOR_PEOPLE = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """How an answer is printed, or written to a file, as the user asked by options."""
+    """How an answer is printed or written to a file, as chosen by options."""
 
     form: Form
     path: Path | None
@@ -44,11 +44,11 @@ class Output:
     def write(
         self, answer: "Answer | TableAnswer", columns: Sequence[str] | None, *, before: Sequence[str] = ()
     ) -> None:
-        """Print *answer* or write it.
+        """Print or write *answer*.
 
         Args:
-            answer: The answer; programs get it row by row, in full.
-            columns: The columns for people; None: all, of a limited number of rows, since the question is the user's.
+            answer: The answer; programs get all of it, row by row.
+            columns: The columns for people; None: all columns of the first rows, since the user wrote the query.
             before: Sentences that people read before the table.
         """
         if not self.is_for_people:
@@ -59,7 +59,7 @@ class Output:
             self.write_table(choose_columns(self.read(answer), self.form, columns), before=before)
 
     def place(self, notes: Sequence[str]) -> Sequence[str]:
-        """Return the *notes* that stand before the table; programs get them printed apart."""
+        """Return the *notes* to print before the table; for programs, print them on standard error and return none."""
         if self.is_for_people:
             return notes
         for note in notes:
@@ -71,7 +71,7 @@ class Output:
 
         Args:
             answer: The answer.
-            most_rows: Maximum number of rows, unless the user gives one; None: all.
+            most_rows: Maximum number of rows unless the user sets one; None: all.
         """
         max_rows = self.max_rows or most_rows
         table, has_more = answer.table(max_rows)
@@ -108,12 +108,12 @@ class Output:
 
 
 def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* options for its answer's form, file and number of rows, and an `output` that obeys them."""
+    """Add options for the answer's form, file and number of rows to *command*, and pass their values as `output`."""
 
     @wraps(command)
     def obeying(*args: Any, form: Form, path: Path | None, max_rows: int | None, **kwargs: Any) -> Any:
         if form.name == "parquet" and path is None:
-            raise click.UsageError("--format parquet needs --output FILE, since no terminal shows it")
+            raise click.UsageError("--format parquet needs --output FILE, since a terminal cannot show it")
         if path is not None:
             form = replace(form, width=WIDTH_WITHOUT_TERMINAL, is_styled=False)
         return command(*args, output=Output(form=form, path=path, max_rows=max_rows), **kwargs)
@@ -132,7 +132,7 @@ def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def current_metrics(locations: "Locations") -> "Iterator[duckdb.DuckDBPyConnection]":
-    """Open the database after bringing it up to date; at the end, list the files that are set aside.
+    """Open the database after bringing it up to date; at the end, list the files that were set aside.
 
     If there are any, the exit status is 1.
     """
@@ -162,18 +162,18 @@ def _bring_up_to_date(locations: "Locations") -> None:
 def notes_of(
     connection: "duckdb.DuckDBPyConnection", locations: "Locations", benchmark: str | None = None
 ) -> Sequence[str]:
-    """Return what readers must know of the results that count: of models, uneven cells, devices and plans.
+    """Return the warnings about the results that count: models, uneven cells, devices and plans.
 
     Args:
         connection: The database.
-        locations: Where benchmark files lie.
+        locations: Locations of the benchmark files.
         benchmark: Name of a benchmark; None: all.
     """
     from tta_pipeline.report import queries
     from tta_pipeline.report.plan_notes import plan_notes
 
     uneven = [
-        f"{name}: {cell} has {num_images:,} images of {num_classes:,} classes, while other cells have "
+        f"{name}: {cell} has {num_images:,} images of {num_classes:,} classes; other cells have "
         f"{usual_images:,} of {usual_classes:,}"
         for name, cell, num_images, num_classes, usual_images, usual_classes in connection.execute(
             queries.UNEVEN_CELLS, [benchmark]
@@ -181,7 +181,7 @@ def notes_of(
     ]
     marks = honest_marks(connection, benchmark=benchmark, uneven=uneven)
     differing = [
-        f"{name}: devices with other predictions differ by up to {100 * difference:.1f} points in the error of a cell; "
+        f"{name}: predictions differ between devices, by up to {100 * difference:.1f} points in the error of a cell; "
         "the first result counts"
         for name, difference in connection.execute(queries.DIFFERING_DEVICES, [benchmark]).fetchall()
     ]
@@ -195,13 +195,13 @@ def honest_marks(
     benchmark: str | None = None,
     uneven: Sequence[str] = (),
 ) -> Sequence[str]:
-    """Return what readers must know of results of two *runs*, or of the latest ones of *benchmark* or of all.
+    """Return the warnings about the results of two *runs*, or about the latest results of one *benchmark* or of all.
 
     Args:
         connection: The database.
         runs: Ids of two runs.
         benchmark: Name of a benchmark.
-        uneven: What cells with other images than most have.
+        uneven: Warnings about cells whose images differ from most cells'.
     """
     from tta_pipeline.results.reader_notes import UNTRAINED, reader_notes
 

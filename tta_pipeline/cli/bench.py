@@ -29,7 +29,7 @@ _FORWARD_COLUMNS = (
 
 
 def _of_torchrun(name: str, *, alone: int) -> int:
-    """Return the number that `torchrun` gave this process as variable *name*; *alone* without torchrun."""
+    """Return the number that `torchrun` set as variable *name* for this process; *alone* without torchrun."""
     return int(os.environ.get(name, alone))
 
 

@@ -29,7 +29,7 @@ _SHOWN = ("normalisation", "clean_error", "p_value")
 )
 @with_device
 @with_form(*TABLE_FORMS)
-@click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but the answer.")
+@click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print only the result.")
 @plain_errors
 def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: str, form: Form, is_quiet: bool) -> None:
     """Check whether the mean and std of a model fit.

@@ -28,7 +28,7 @@ WIDTH_WITHOUT_TERMINAL = 80
 
 
 class LocalPath(click.Path):
-    """A path on this machine, as a `Path`; a URL is an error that shows how to copy what is there, or goes there."""
+    """A path on this machine, as a `Path`; the error for a URL shows the command that copies from it or to it."""
 
     def __init__(self, *, is_read: bool = False, **settings: Any) -> None:
         super().__init__(**{"path_type": Path, **settings})
@@ -42,7 +42,7 @@ class LocalPath(click.Path):
 
 
 def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn this project's errors, and file errors, into a few clear lines on standard error and exit status 1.
+    """Print this project's errors and file errors as a few lines on standard error, and exit with status 1.
 
     File names that are not text in the terminal's encoding are shown with their bytes as numbers.
     """
@@ -76,7 +76,7 @@ def exit_with_error(message: str, *, details: str = "") -> NoReturn:
 
 
 def with_reporter(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the options `--quiet` and `--json`, and a `reporter` that obeys them."""
+    """Add the options `--quiet` and `--json` to *command*, and pass it a `reporter` that follows them."""
 
     @wraps(command)
     def reporting(*args: Any, is_quiet: bool, as_json: bool, **kwargs: Any) -> Any:
@@ -88,7 +88,7 @@ def with_reporter(command: Callable[..., Any]) -> Callable[..., Any]:
             sys.exit(status)
 
     reporting = click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")(reporting)
-    return click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but problems.")(reporting)
+    return click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print only problems.")(reporting)
 
 
 with_device = click.option(
@@ -102,7 +102,7 @@ def say(line: str) -> None:
 
 
 def say_left_out(sentences: Iterable[str]) -> None:
-    """Print one line for each part that an answer lacks, with the reason: a faulty benchmark file, or no results."""
+    """Print a line for each part that an answer leaves out, with the reason: a faulty benchmark file, or no results."""
     for sentence in sentences:
         say(f"left out: {sentence}")
 
@@ -113,7 +113,7 @@ def ignore_line(line: str) -> None:
 
 
 def text_width() -> int:
-    """Return the width of the terminal in columns; 80 without one, so that a file or a pipe always gets the same."""
+    """Return the width of the terminal in columns; 80 without one, so that files and pipes get a fixed width."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL
 
 
@@ -121,9 +121,9 @@ def wrap_text(text: str, width: int, *, indent: str = "") -> str:
     """Return *text* in lines of at most *width* columns; an equation such as p = 0.12 stays in one line.
 
     Args:
-        text: One line of words; a word that is longer than a line, such as a path, stays whole.
+        text: One line of words; a word longer than a line, such as a path, is not split.
         width: Columns of a line.
-        indent: Begins each line but the first.
+        indent: Text at the start of each line but the first.
     """
     whole = text.replace(" = ", "\0=\0")
     lines = fill(whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -72,9 +72,8 @@ def compare(
     """
     if are_runs and (benchmark or corruption or by_cell or by_class or points is not None):
         raise click.UsageError(
-            "found --runs with --benchmark, --corruption, --cells, --classes or --fail-if-worse; expected these "
-            "options with "
-            "experiments"
+            "found --runs with --benchmark, --corruption, --cells, --classes or --fail-if-worse; expected "
+            "these options only with experiments"
         )
     if by_cell and by_class:
         raise click.UsageError("found --cells and --classes; expected one of them")
@@ -130,7 +129,7 @@ def _pair_cells(
 ) -> "Sequence[PairedCells]":
     """Return the common cells of two experiments, of one corruption or of all, in one benchmark or in each.
 
-    If *needs_one*, no choice among benchmarks is made for the user: what is not evaluated or faulty would be left out.
+    If *needs_one*, the user must name one of several benchmarks: a default would leave out unevaluated or faulty ones.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.evaluation.published import added_experiments
@@ -150,7 +149,7 @@ def _pair_cells(
         raise click.UsageError(
             "found --fail-if-worse without --benchmark, and both experiments in "
             f"{', '.join(each.name for each in both) or 'no benchmark'}"
-            f"{', next to faulty benchmark files' if left_out else ''}; expected one benchmark: name it by --benchmark"
+            f"{', and faulty benchmark files' if left_out else ''}; expected one benchmark: name it by --benchmark"
         )
     found = [_common_cells(each, names, locations) for each in both]
     for each in found:
@@ -165,7 +164,7 @@ def _pair_cells(
         )
     if corruption and not any(corruption in each.corruptions for each in evaluated):
         names_there = ", ".join(dict.fromkeys(name for each in evaluated for name in each.corruptions))
-        raise click.UsageError(f"--corruption is {corruption!r}; expected one that both have evaluated: {names_there}")
+        raise click.UsageError(f"--corruption is {corruption!r}; expected a corruption that both have: {names_there}")
     return [
         each.pair(log_reporter(say), corruption=corruption)
         for each in evaluated
@@ -181,7 +180,7 @@ def _common_cells(benchmark: "Benchmark", names: tuple[str, str], locations: Loc
 
 
 def _results_of(benchmark: "Benchmark", name: str, locations: Locations) -> "Evaluated":
-    """Return the experiment *name* with its results: one's own, or `<source>:<experiment>` of others."""
+    """Return the experiment *name* with its results: from *benchmark*, or added as `<source>:<experiment>`."""
     from tta_pipeline.evaluation.experiment_results import ExperimentResults
     from tta_pipeline.evaluation.published import read_added
 
@@ -191,17 +190,17 @@ def _results_of(benchmark: "Benchmark", name: str, locations: Locations) -> "Eva
 
 
 def _say_unfinished(found: "CommonCells") -> None:
-    """Print how many cells are left out because one of the two has no result by the current code, data and settings."""
+    """Print how many cells are left out because A or B has no result with the current code, data and settings."""
     if found.num_unfinished:
         num_cells = len(found.cells) + found.num_unfinished
         say(
-            f"compared on {len(found.cells)} of {num_cells} cells: the others have no results of both by the present "
-            f"code, data and settings; to evaluate them: tta-pipeline run {found.benchmark.file}"
+            f"compared on {len(found.cells)} of {num_cells} cells: the others lack results with the "
+            f"current code, data and settings; to evaluate them: tta-pipeline run {found.benchmark.file}"
         )
 
 
 def say_seeds(a: "Evaluated", b: "Evaluated") -> None:
-    """Print which seeds are compared, if one experiment has more: its mean in the leaderboard covers all of them."""
+    """Print which seeds are compared if an experiment has more: its mean in the leaderboard is over all its seeds."""
     seeds = [each.seeds for each in (a, b)]
     if seeds[0] != seeds[1]:
         common = [str(seed) for seed in seeds[0] if seed in seeds[1]]
@@ -235,9 +234,9 @@ def _write_comparisons(rows: "Sequence[Comparison]", sentences: "Sequence[str]",
 
 
 def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
-    """Return the columns for people, with the names of the experiments instead of A and B.
+    """Return the columns for people, with the experiments' names instead of A and B.
 
-    The first row of classes covers all of them. A p-value that is the least that the draws can show has a sign.
+    The first row of classes is over all classes. A p-value at the limit of the draws is marked with <=.
     """
     from dataclasses import replace
 

@@ -49,7 +49,7 @@ def doctor(*, benchmarks: tuple[str, ...], as_json: bool) -> None:
 
 
 def _wrapped(text: str, *, indent: str = "") -> str:
-    """Return *text*, which stands after a mark: in lines that fit the terminal, in one line elsewhere."""
+    """Return *text*, which follows a mark: wrapped for a terminal, otherwise on one line."""
     if not sys.stdout.isatty():
         return text
     return wrap_text(f"{'':<6}{text}", text_width(), indent=f"{'':<7}{indent}")[6:]

@@ -36,7 +36,7 @@ def download(
 
     The archives are saved in OUT as published, and their md5 is checked. Run the same command again after an
     interruption: it resumes. Incomplete files end in .unfinished; complete ones are not downloaded again. SET is a
-    set that comes with the project, or a file <SET>.dataset.yaml next to your benchmark files.
+    dataset that comes with the project, or a file <SET>.dataset.yaml next to your benchmark files.
     """
     from tta_pipeline.data.datasets import downloading
     from tta_pipeline.data.datasets.dataset_files import find_dataset

@@ -66,7 +66,7 @@ _MORE = ("top5_error", "nll", "ece", "num_updates", "images_per_s")
               "the benchmark's name is in the shards.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the whole record.")
 @click.option("--wide", "is_wide", is_flag=True, help="All columns, however wide the table is.")
-@click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but the answer.")
+@click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print only the result.")
 @plain_errors
 def evaluate(
     *,
@@ -126,9 +126,9 @@ def evaluate(
             built, shards, batch_size=batch_size, limit=limit, name=experiment, progress=log_reporter(report)
         )
     if row.cost.num_nonfinite_batches:
-        where = place_of(type(built)._predict)  # noqa: SLF001 - to say its line
+        where = place_of(type(built)._predict)  # noqa: SLF001 - to print its row
         report(f"found NaN or infinite logits{where} in {count_of(row.cost.num_nonfinite_batches, 'batch')}")
-    # Nobody can have trained the model since it was loaded.
+    # Nothing can have trained the model since it was loaded.
     row = replace(row, setup=replace(row.setup, weights=network.weights))
     if experiment:
         report(f"recorded in {_write_result(row, started_at)}")
@@ -139,7 +139,7 @@ def evaluate(
 
 
 def _write_result(row: "Evaluation", started_at: str) -> Path:
-    """Write *row* as a result of its cell with a plan that contains it, publish it, and return its path."""
+    """Write *row* as a result of its cell with a plan that needs it, publish it, and return its path."""
     from tta_pipeline.domain.locations import Locations
     from tta_pipeline.errors import EvaluationError
     from tta_pipeline.results.database.publication import publish_metrics
@@ -150,7 +150,7 @@ def _write_result(row: "Evaluation", started_at: str) -> Path:
 
     if not is_benchmark_name(row.cell.benchmark):
         raise EvaluationError(
-            f"the shard set is of benchmark {row.cell.benchmark!r:.120}; expected letters, digits and _, a letter "
+            f"the shard set belongs to benchmark {row.cell.benchmark!r:.120}; expected letters, digits and _, a letter "
             "first, for the folder of its results: shard it again, or leave --record out"
         )
     locations = Locations.from_environment()
@@ -173,7 +173,7 @@ def _write_result(row: "Evaluation", started_at: str) -> Path:
 
 
 def _with_dataset(row: "Evaluation", locations: "Locations") -> "Evaluation":
-    """Return *row* with the dataset of the benchmark that its manifest names, if a file has it with this shift."""
+    """Return *row* with the dataset of the benchmark in its manifest, if a benchmark file has it with this shift."""
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.domain.cells import CLEAN
     from tta_pipeline.evaluation.experiment_results import shift_facts
@@ -187,7 +187,7 @@ def _with_dataset(row: "Evaluation", locations: "Locations") -> "Evaluation":
 
 
 def _print_evaluation(row: "Evaluation", *, is_wide: bool) -> None:
-    """Print the table of *row* in the form of the leaderboard's, after what a reader must know."""
+    """Print *row* as a table like the leaderboard's, after the warnings."""
     from tta_pipeline.report.tables import Table
     from tta_pipeline.results.reader_notes import reader_notes
 

@@ -109,12 +109,12 @@ def index(
 
 
 def _place_of_manifests(url: str, into: Path | None, *, has_options_of_folders: bool) -> Path:
-    """Return *into*, the folder for the manifests of the shards at *url*, or refuse what does not go with a URL."""
+    """Return *into*, the folder for the manifests of the shards at *url*, or refuse options that are not for URLs."""
     require_urls([url])
     if into is None:
         raise click.UsageError(f"found {url} without --into; expected a folder for its manifest: --into shards")
     if has_options_of_folders:
-        raise click.UsageError("--files, --devkit and --unpack are for folders; expected no such option with a URL")
+        raise click.UsageError("--files, --devkit and --unpack are for folders; expected a URL without these options")
     return into
 
 

@@ -39,11 +39,11 @@ def index_everything(
 
     Args:
         root: Folder of shards, or of folders with shards.
-        class_map: Labels; None: the class map of the existing manifests, or the classes of all folders together.
+        class_map: Labels; None: the class map of the existing manifests, otherwise the classes of all folders.
         progress: Reports the samples as they are read.
         files: Patterns of the names of the shards to index; empty: all shards of a folder, which must form one set.
-        devkit: The devkit's `meta.mat`, if the numbers in the shards are its own; None: they are labels.
-        unpacks: Whether a tar is written next to each compressed shard.
+        devkit: The devkit's `meta.mat`, if the numbers in the shards are its ids; None: they are labels.
+        unpacks: Whether to write a tar next to each compressed shard.
     """
     folders = _folders(root, files)
     known = [folder for folder in folders if (folder / MANIFEST_FILE).exists()]
@@ -72,7 +72,7 @@ def index_everything(
 def index_urls(
     urls: Sequence[str], into: Path, class_map: ClassMap | None, progress: Reporter
 ) -> Iterator[Step[PublishedShardSet]]:
-    """Adopt the shards at each of *urls*; all sets have one class map: *class_map*, or the first one's."""
+    """Adopt the shards at each of *urls*; all sets get *class_map*, or the first set's if it is None."""
     for number, url in enumerate(urls, start=1):
         adopted = adopt_url(url, into, class_map=class_map, progress=progress)
         class_map = class_map or ClassMap(classes=adopted.shard_set.manifest.classes)
@@ -80,7 +80,7 @@ def index_urls(
 
 
 def _folders(root: Path, files: Sequence[str]) -> list[Path]:
-    """Return the folders at or under *root* that have shards in any form; macOS's hidden companion files are none."""
+    """Return the folders at or under *root* with shards in any form; macOS's hidden companion files do not count."""
     shards = [path for path in root.rglob("[!.]*") if is_tar_like(path.name) and not path.is_dir()]
     chosen = select_names({path.name for path in shards}, files) if files else None
     folders = sorted({path.parent for path in shards if chosen is None or path.name in chosen})
@@ -103,7 +103,7 @@ def _all(shards: Iterable[Sequence[Path]]) -> Iterator[Path]:
 
 
 def _cell(folder: Path) -> Cell:
-    """Return the cell that the last two names of *folder* give; one name is a shift without severities."""
+    """Return the cell named by the last two parts of *folder*; one part is a shift without severities."""
     name, severity = folder.absolute().parts[-2:]
     is_cell = severity.isdecimal() and int(severity) <= MAX_SEVERITY
     return Cell(corruption=name, severity=int(severity)) if is_cell else Cell(corruption=severity, severity=0)

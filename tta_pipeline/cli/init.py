@@ -28,7 +28,7 @@ def init(*, folder: Path) -> None:
     from tta_pipeline.domain.locations import Locations
     from tta_pipeline.extras.new_project import create_project
 
-    Locations.from_environment()  # refuses a data root that cannot be
+    Locations.from_environment()  # raises if the data root cannot exist
     for path in create_project(folder, data_root=os.environ.get("TTA_DATA_ROOT") or "data"):
         click.echo(path)
     click.echo(f"Next:\n  cd {folder}\n  tta-pipeline run first")

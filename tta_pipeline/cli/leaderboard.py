@@ -32,7 +32,7 @@ _CORRUPTION_COLUMNS = (
 )  # fmt: skip
 _AGREES = (
     "A mean error agrees if it is no further from the published one, over the same cells, than two samples of images "
-    "of these numbers are apart in 95 % of cases (`chance_error`); on the very same images, less is to be expected."
+    "of these numbers are apart in 95 % of cases (`chance_error`); on the very same images, expect a smaller one."
 )
 _PUBLISHED_COLUMNS = (
     "benchmark", "generated", "experiment", "published_as", "mean_error", "published_error", "error_change",
@@ -135,7 +135,7 @@ def _open_answer(
 
 
 def _read_lines(path: Path, line: str | None) -> "list[PublishedError]":
-    """Return the published errors in *path*, which must have the row *line*."""
+    """Return the published errors in *path*, which must have the requested *line*."""
     from tta_pipeline.report.published_figures import read_published
 
     found = read_published(path)
@@ -148,7 +148,7 @@ def _read_lines(path: Path, line: str | None) -> "list[PublishedError]":
 
 
 def _read_kept(published: "Sequence[PublishedError]", benchmark: str | None) -> "Sequence[KeptError]":
-    """Return the errors on the *published* cells of the experiments of *benchmark*, or of all, by their predictions."""
+    """Return the errors on the *published* cells by stored predictions, for experiments of *benchmark* or all."""
     from tta_pipeline.domain.cells import Cell
     from tta_pipeline.report.pages.leaderboard_intervals import kept_errors
     from tta_pipeline.util.progress import log_reporter
@@ -175,7 +175,7 @@ def _write_agreement(answer: "Answer", path: Path, output: Output, before: Seque
 def _write_leaderboard(
     table: "Table", connection: Any, locations: Locations, output: Output, before: Sequence[str]
 ) -> None:
-    """Write the leaderboard for people: with intervals; in LaTeX with marks on rows that may be as good as the best."""
+    """Write the leaderboard for people, with intervals; LaTeX marks rows that may be as good as the best."""
     from tta_pipeline.report.intervals import add_intervals
     from tta_pipeline.report.tables import UNDER_LOAD_NOTE, has_marks, mark_rows
 
@@ -194,7 +194,7 @@ def _write_latex(table: "Table", intervals: "Sequence[Intervals]", output: Outpu
     from tta_pipeline.report.pages.leaderboard import find_leading
     from tta_pipeline.report.pages.leaderboard_intervals import NOTE, OTHER_SEEDS
 
-    # A caption in a paper states what all rows have in common.
+    # In a paper, the caption gives what all rows have in common.
     numbers = set(table.column("num_cells"))
     columns = [name for name in _LEADERBOARD_COLUMNS if name != "num_cells" or len(numbers) != 1]
     over = f" Means over {_cells(numbers.pop())}." if len(numbers) == 1 else ""
@@ -205,12 +205,12 @@ def _write_latex(table: "Table", intervals: "Sequence[Intervals]", output: Outpu
 
 
 def _cells(number: int | str) -> str:
-    """Return *number*, which is `2 of 6` where results are missing, with its noun."""
+    """Return *number*, which is `2 of 6` if results are missing, with its noun."""
     return count_of(number, "cell") if isinstance(number, int) else f"{number} cells"
 
 
 def _find_intervals(table: "Table", connection: Any, locations: Locations, *, compares: bool) -> "Sequence[Intervals]":
-    """Return for each row of *table* the intervals of its benchmark: those that are kept, or computed now."""
+    """Return the intervals of each row's benchmark in *table*: stored intervals, or computed ones."""
     from tta_pipeline.report.intervals import Intervals, Keep
 
     rows = list(zip(table.column("benchmark"), table.column("dataset"), strict=True))
@@ -229,7 +229,7 @@ def _compute_intervals(
     *,
     compares: bool,
 ) -> "Mapping[tuple[str, str], Intervals]":
-    """Return the intervals of the benchmarks and datasets in *missing*, and say which a faulty file leaves out."""
+    """Return the intervals of the benchmarks and datasets in *missing*; print which ones a faulty file leaves out."""
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.report.pages.leaderboard_intervals import compute_missing
     from tta_pipeline.util.progress import log_reporter

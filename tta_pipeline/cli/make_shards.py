@@ -256,7 +256,7 @@ def _require_quick_pattern(pattern: str | None) -> None:
     except subprocess.TimeoutExpired:
         raise click.UsageError(
             f"--class-pattern is {pattern!r}, which takes over {_PATTERN_LIMIT_S:.0f} s on a name of 200 characters; "
-            "expected one without a repetition inside a repetition"
+            "expected a pattern without a repetition inside a repetition"
         ) from None
 
 

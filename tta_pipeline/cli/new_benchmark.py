@@ -89,7 +89,7 @@ def new_benchmark(
 
 
 def _model_of(model: str | None, weights: str | None) -> "Callable[[Survey], tuple[str, NetworkSection]] | None":
-    """Return the function that describes *model* for the images that are found; None if no model is named."""
+    """Return the function that describes *model* for the images found; None without a model."""
     if model is None:
         return None
     from tta_pipeline.extras.new_project.draft_model import draft_model  # imports torch

@@ -30,7 +30,7 @@ _KINDS = ("superseded", "gone", "predictions", "states", "decoded", "unfinished"
 )
 @click.argument("kinds", metavar="[KIND...]", nargs=-1, type=click.Choice(_KINDS))
 @click.option("--dry-run", is_flag=True, help="List files without removing them.")
-@click.option("--yes", is_flag=True, help="Remove without asking.")
+@click.option("--yes", is_flag=True, help="Remove without confirmation.")
 @click.option("--decoded", multiple=True, type=LocalPath(exists=True, file_okay=False),
               metavar="DIR", help="Also search this folder for decoded cells (the resource's "
               "`cache_dir`).")  # fmt: skip

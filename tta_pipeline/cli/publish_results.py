@@ -72,7 +72,7 @@ def publish_results(
         progress.advance(1)
     if not found:
         raise click.UsageError(
-            f"{benchmark} has no results: {abbreviate_list(left_out)}; expected results: evaluate first"
+            f"{benchmark} has no results: {abbreviate_list(left_out)}; expected at least one result: evaluate first"
         )
     write_publication(found, target, described, locations, is_robustbench=is_robustbench)
     sizes = {path: path.stat().st_size for path in target.rglob("*") if path.is_file()}

@@ -84,7 +84,7 @@ class _Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class _Request:
-    """What the options select."""
+    """The work that the options choose."""
 
     experiments: tuple[str, ...]
     selection: _Selection
@@ -98,7 +98,7 @@ class _Request:
 
     @property
     def compute(self) -> dict[str, str]:
-        """Settings of the resource of this name."""
+        """Settings of the resource `compute`."""
         return {"device": self.device, **({"cache_dir": self.cache_dir} if self.cache_dir else {})}
 
     def options(self) -> Iterator[str]:
@@ -160,8 +160,8 @@ def run(
     same command again after an interruption. A file with several datasets is evaluated one by one. The exit status
     is 1 if something failed or was left out.
 
-    The web UI shows each run. Their history is stored in DAGSTER_HOME; if it is unset, where dagster.yaml in this
-    folder or next to the data root names; otherwise in .dagster in the data root.
+    The web UI shows each run. Their history is stored in DAGSTER_HOME; if it is unset, as set by dagster.yaml in this
+    folder or next to the data root; otherwise in .dagster in the data root.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 
@@ -191,7 +191,7 @@ def run(
 
 
 def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, request: _Request) -> bool:
-    """Do what is unfinished of one benchmark, and return whether nothing was left out."""
+    """Do the unfinished work of one benchmark, and return whether nothing was left out."""
     from tta_pipeline.benchmarks.named_paths import find_missing_images
     from tta_pipeline.evaluation.device.devices import find_devices
     from tta_pipeline.evaluation.work.planned_runs import REPORT
@@ -227,14 +227,14 @@ def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, request: _Request)
     if not request.dry_run:
         _finish(benchmark, locations, chosen, runs, request)
         if runs:
-            say_left_out(left_out)  # again, since a long log is between
+            say_left_out(left_out)  # again, after a long log
     return not left_out
 
 
 def _find_chosen(
     benchmark: "Benchmark", experiments: tuple[str, ...], request: _Request
 ) -> "Callable[[str, PartitionKey], bool]":
-    """Return a function that is true for an experiment at a key if the options and the part include it."""
+    """Return the function that tests whether the options and the part choose an experiment at a key."""
     from tta_pipeline.benchmarks.stream_plans import partition_keys
 
     keys = {name: partition_keys(benchmark, name) for name in experiments}
@@ -272,17 +272,17 @@ def _make_planner(
 
 
 def _runs_of(part: "Part | str", benchmark: "Benchmark", runs: "Sequence[PlannedRun]") -> "tuple[PlannedRun, ...]":
-    """Return the *runs* of *part*; refuse to evaluate if shards or models are missing.
+    """Return the *runs* in *part*; raise an error if evaluations lack shards or models.
 
-    Other processes evaluate at the same time, and each would make its own copy of them.
+    Other parts run at the same time, so each would make the missing files again.
     """
     preparing = _preparing(runs)
     if part == "prepare":
         return preparing
     if part and preparing:
         exit_with_error(
-            f"{benchmark.name}: part {part} lacks shards or models, such as {preparing[0].name}; expected all of them: "
-            f"tta-pipeline run {benchmark.name} --part prepare"
+            f"{benchmark.name}: part {part} lacks shards or models, such as {preparing[0].name}; expected all of "
+            f"its shards and models: tta-pipeline run {benchmark.name} --part prepare"
         )
     return tuple(planned_run for planned_run in runs if not part or planned_run.stage != "report")
 
@@ -311,7 +311,7 @@ def _plan_rows(
 
 
 def _say_next(benchmark: "Benchmark", experiments: tuple[str, ...]) -> str:
-    """Return the commands that answer from the results of *experiments*: two of them on the same streams compare."""
+    """Return the commands to run on the results of *experiments*; `compare` if two of them have the same streams."""
     specs = {name: benchmark.experiments[name] for name in experiments}
     pairs = (
         f", tta-pipeline compare {a} {b}"
@@ -324,9 +324,9 @@ def _say_next(benchmark: "Benchmark", experiments: tuple[str, ...]) -> str:
 def _find_untuned(
     benchmark: "Benchmark", locations: Locations, chosen: tuple[str, ...], *, is_asked_for: bool
 ) -> dict[str, str]:
-    """Return the *chosen* experiments whose values were not tuned yet, with what to do.
+    """Return the *chosen* experiments that are not tuned yet, with what to do.
 
-    What cannot run, such as missing weights, ends the command, and so do these experiments if they are named.
+    Faults such as missing weights end the command, and so do untuned experiments that the options name.
     """
     from tta_pipeline.evaluation.refusals import find_refusals
 
@@ -345,20 +345,20 @@ def _finish(
     runs: "tuple[PlannedRun, ...]",
     request: _Request,
 ) -> None:
-    """Do *runs*, here or in processes, and print where the report is; exit with status 1 if something failed."""
+    """Do *runs*, here or in processes, and print the report's path; exit with status 1 if something failed."""
     from tta_pipeline.evaluation.work.planned_runs import REPORT
 
     if request.num_processes == 1 or not runs:
         num_failed, num_apart = _materialize(benchmark, locations, runs, request), 0
     else:
         num_failed, num_apart = _materialize(benchmark, locations, _preparing(runs), request), 0
-        if not num_failed:  # else each process would only say that something is missing
+        if not num_failed:  # otherwise each process would only report that something is missing
             num_apart = run_parts(benchmark.name, tuple(request.options()), request.num_processes)
             num_failed = _materialize(benchmark, locations, (REPORT,), request)
     if num_failed or num_apart:
         failed = count_of(num_apart, "process") if num_apart else count_of(num_failed, "run")
         exit_with_error(
-            f"{failed} failed: correct what the lines with ERROR name, and type the same command again, which does "
+            f"{failed} failed: correct what the lines with ERROR name, and run the same command again, which does "
             "only what is left"
         )
     if request.part in ("", "report"):
@@ -367,7 +367,7 @@ def _finish(
 
 
 def _preparing(runs: "Sequence[PlannedRun]") -> "tuple[PlannedRun, ...]":
-    """Return the *runs* that make what evaluations read: shards and trained models."""
+    """Return the *runs* that make the input of evaluations: shards and trained models."""
     return tuple(planned_run for planned_run in runs if planned_run.stage not in ("evaluations", "report"))
 
 

@@ -18,7 +18,7 @@ def run_parts(benchmark_name: str, options: Sequence[str], num_parts: int) -> in
 
     Args:
         benchmark_name: Name of the benchmark.
-        options: Options of `run` that all have in common.
+        options: Options of `run` for all processes.
         num_parts: Number of parts and of processes.
     """
     command = [sys.executable, "-m", "tta_pipeline", "run", benchmark_name, *options]
@@ -34,11 +34,11 @@ def run_parts(benchmark_name: str, options: Sequence[str], num_parts: int) -> in
 
 
 def _start(command: Sequence[str], name: str, num_processes: int) -> "subprocess.Popen[str]":
-    """Start one of *num_processes* processes; each line that it prints is said with its *name*."""
+    """Start one of *num_processes* processes; each line that it prints is printed after its *name*."""
     environment = {
         "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // num_processes)),
         **os.environ,
-        "LOCAL_WORLD_SIZE": str(num_processes),  # the threads that decode share the cores, too
+        "LOCAL_WORLD_SIZE": str(num_processes),  # the decoding threads share the cores, too
     }
     process = subprocess.Popen(  # noqa: S603 - our own command, and nothing else
         command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -54,7 +54,7 @@ def _pass_on(process: "subprocess.Popen[str]", name: str) -> None:
 
 
 def _end(processes: "Sequence[subprocess.Popen[str]]") -> None:
-    """End the *processes* that still run: every file is published by a rename, so none is half-written."""
+    """End the running *processes*: every file is published by a rename, so none is half-written."""
     running = [process for process in processes if process.poll() is None]
     for process in running:
         process.send_signal(signal.SIGINT)

@@ -38,8 +38,8 @@ class ShardRequest:
     dataset: Dataset
     prefixes: tuple[str, ...] = ()
     class_map: Path | None = None
-    """File with the classes, or the name of a list that comes with the project; None: the list of the dataset, or
-    else the class folders."""
+    """File with the classes, or the name of a list that comes with the project; None: the dataset's list, or
+    the class folders."""
     jobs: int = 1
     """Number of processes; each writes and reads one shard at a time."""
 
@@ -70,7 +70,7 @@ def shard_everything(order: ShardRequest, progress: Reporter) -> Iterator[Step[P
 
 @contextmanager
 def _keeping_no_unused_map(order: ShardRequest) -> Iterator[None]:
-    """Remove the class map that was pinned in the block if an error comes before any shards: no set has its labels.
+    """Remove the class map that was pinned in the block if an error occurs before any shards: no set uses its labels.
 
     Otherwise the next run, with another class map, would be refused because of it.
     """
@@ -88,7 +88,7 @@ def _spill_root(order: ShardRequest) -> AbstractContextManager[Path]:
     """Return the folder for temporary files.
 
     If the output is one shard set, the folder is next to it, since the output is replaced as a whole. If the output
-    has several sets, it is the output itself, where the index of the archives is kept for the next run.
+    has several sets, the folder is the output itself, which keeps the index of the archives for the next run.
     """
     return temporary_folder(order.output) if order.images.is_one_set else nullcontext(order.output)
 

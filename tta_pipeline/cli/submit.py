@@ -42,14 +42,16 @@ def submit(
 
     Submits three jobs of `tta-pipeline run BENCHMARK OPTIONS`: shards and models, an array that shares the
     evaluations, and the report. Tasks that are preempted, lose their node or run out of time continue later. After
-    any trouble, submit again: finished work is skipped, and the jobs wait for the jobs of earlier submissions.
+    any trouble, submit again: finished work is skipped, and the jobs wait for the jobs of an earlier submission.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.extras.cluster.slurm import Submission
 
     given = run.make_context("run", [benchmark_name, *run_options]).params
     if given["part"] or given["num_processes"] > 1 or given["dry_run"]:
-        raise click.UsageError("the options of run have --part, --processes or --dry-run; expected what to evaluate")
+        raise click.UsageError(
+            "the options of run have --part, --processes or --dry-run; expected options without them"
+        )
     locations = Locations.from_environment()
     load_all_benchmarks(locations).parts_of(benchmark_name)
     submission = Submission(

@@ -1,4 +1,4 @@
-"""Forms of a table: the options of verbs that print one, and what people and programs get."""
+"""Forms of a table: options of verbs that print a table, and what people and programs get."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ TABLE_FORMS = ("table", "csv", "latex", "markdown")
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """How a table is printed, as the user asked by options."""
+    """How a table is printed, as chosen by options."""
 
     name: str
     is_wide: bool
@@ -35,7 +35,7 @@ def table_form(*, is_wide: bool) -> Form:
 
 
 def with_form(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that gives a command `--format` of *names*, `--json` and `--wide`, and the `form` they ask."""
+    """Return a decorator that adds `--format` with *names*, `--json` and `--wide`, and passes the chosen `form`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
@@ -72,7 +72,7 @@ def choose_columns(table: "Table", form: Form, columns: Sequence[str]) -> "Table
     table = drop_obvious_columns(mark_rows(table))
     if form.is_wide:
         return table
-    # What holds for all rows is said by a note before the table.
+    # A note before the table gives what holds for all rows.
     noted = {name for name in ("generated", "untrained") if name in table.columns and all(table.column(name))}
     table = shorten(table, [name for name in columns if name not in noted])
     if form.name != "table":
@@ -93,7 +93,7 @@ def as_paragraphs(sentences: Iterable[str], form: Form) -> Iterator[str]:
 
 
 def as_text(table: "Table", form: Form, *, is_of_a_user: bool = False) -> str:
-    """Return *table* as text in a *form* for people; the columns of a user's own question keep their names."""
+    """Return *table* as text in a *form* for people; the columns of a user's query keep their names."""
     from tta_pipeline.report.formats import READER_FORMATS, as_terminal
     from tta_pipeline.report.tables import column_title
 

@@ -22,14 +22,14 @@ class Verb(click.Command):
         self.help = (self.help or "").replace("\\b\n", "\b\n")
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; after Ctrl-C `ends_on_interrupt` prints the message, not click."""
+        """Run the verb; after Ctrl-C, `ends_on_interrupt` prints the message instead of click."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise InterruptedExit from None
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples as they are typed, then the text."""
+        """Write the examples as typed, then the text."""
         with formatter.section("Examples" if len(self.examples) > 1 else "Example"):
             for example in self.examples:
                 formatter.write(_as_typed(example))
@@ -45,9 +45,9 @@ def _as_typed(example: str) -> str:
 
 
 class _Verbs(MutableMapping[str, click.Command]):
-    """Verbs by the words that are typed for them; the file of a verb is imported when the verb is looked up.
+    """Verbs by their words; a verb's file is imported when the verb is looked up.
 
-    A verb starts without the code of the others, which takes longer than printing a leaderboard from a file.
+    Importing the code of all verbs takes longer than printing a leaderboard from a file.
     """
 
     def __init__(self, verbs: Mapping[str, click.Command | str]) -> None:
@@ -104,7 +104,7 @@ class Group(Verb, click.Group):
 
 
 def walk_verbs(group: Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """Yield each verb at and under *group* with the words that are typed for it, such as `shards verify`."""
+    """Yield each verb at and under *group* with its words, such as `shards verify`."""
     for name, command in group.commands.items():
         if isinstance(command, Group):
             yield from walk_verbs(command, (*words, name))

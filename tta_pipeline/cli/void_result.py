@@ -10,7 +10,7 @@ from tta_pipeline.cli.verbs import Verb
 
 @click.command(
     cls=Verb,
-    examples=["tta-pipeline results void 3f2a9c1b7d5e8a04-91bc33de --because 'the GPU was throttled'"],
+    examples=["tta-pipeline results void 3f2a9c1b7d5e8a04-91bc33de --because 'the GPU overheated'"],
 )
 @click.argument("name", metavar="RESULT")
 @click.option("--because", required=True, metavar="TEXT", help="The reason.")
@@ -34,7 +34,7 @@ def void_result(*, name: str, because: str) -> None:
     if len(found) != 1:
         is_what = f"the beginning of {len(found)} results" if found else "the name of no result"
         raise click.UsageError(
-            f"RESULT is {name!r}, {is_what}; expected the name of a result: tta-pipeline query 'FROM results'"
+            f"RESULT is {name!r}, {is_what}; expected the name of one result: tta-pipeline query 'FROM results'"
         )
     note = write_void(locations.root / found[0], because)
     for line in publish_metrics(locations).notes:

@@ -11,7 +11,7 @@ from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.domain.locations import Locations
 
 Row = tuple[str, str, str, str]
-"""A part of the fingerprint: its name, the stored and the present value, and what this means."""
+"""A part of the fingerprint: its name, the stored and the current value, and what this means."""
 _GAP = 2
 """Spaces between two columns."""
 _LEAST = 12
@@ -42,7 +42,7 @@ def why(*, benchmark: str, experiment: str, key: str, device: str, shows_all: bo
 
     Compares the data, weights, code and settings of its result with the current ones. CELL is a partition key:
     fog|5, clean|0, or the key of a stream, such as 5 or all. The exit status is 0 if there is nothing to evaluate,
-    else 1. Library versions are shown if they differ; they don't outdate a result.
+    otherwise 1. Library versions are shown if they differ; they don't outdate a result.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
     from tta_pipeline.evaluation.explanation import COLUMNS, explain
@@ -63,7 +63,7 @@ def why(*, benchmark: str, experiment: str, key: str, device: str, shows_all: bo
 
 
 def fit_rows(rows: Sequence[Row], width: int) -> tuple[Row, ...]:
-    """Return *rows* with the stored and present values shortened, so that the table fits *width* columns."""
+    """Return *rows* with the stored and current values shortened, so that the table fits *width* columns."""
     part, stored, present, means = (max(len(row[number]) for row in rows) for number in range(4))
     room = width - part - max(means, len("means")) - 3 * _GAP
     shorter = max(min(stored, present, max(room // 2, _LEAST)), len("present"))
