@@ -47,7 +47,7 @@ def build_definitions(locations: Locations) -> dg.Definitions:
                 automation_sensor(),
                 *(new_cells_sensor(each) for each in benchmarks.values() if not each.is_drawn),
             ],
-            # Each run is a process already, and its steps follow one another: more processes would only cost imports.
+            # Each run is already a process, and its steps run in sequence: more processes would only cost imports.
             executor=dg.in_process_executor,
             loggers={"console": console},
         ),
@@ -55,14 +55,14 @@ def build_definitions(locations: Locations) -> dg.Definitions:
 
 
 def assets_only(root: str | Path = "", *, benchmarks: Sequence[str] = ()) -> dg.Definitions:
-    """Return assets, checks and resources for a Dagster project of your own, to be merged with its definitions.
+    """Return assets, checks and resources for your own Dagster project, to be merged with its definitions.
 
-    There is no executor, no logger, no job and no sensor, and the keys of the resources are `tta_store`, `tta_metrics`
-    and `tta_compute`. Nothing is asked of `dagster.yaml`.
+    There is no executor, logger, job or sensor. The keys of the resources are `tta_store`, `tta_metrics` and
+    `tta_compute`. `dagster.yaml` needs no change.
 
     Args:
         root: The data root; empty: `TTA_DATA_ROOT`, or `data/` in the working directory.
-        benchmarks: Names of the benchmarks to take; empty: all, the embedded one too.
+        benchmarks: Names of the benchmarks; empty: all, including the embedded benchmark.
 
     Raises:
         BenchmarkFileError: a name in *benchmarks* is not a benchmark's, or its file is faulty.
@@ -74,7 +74,7 @@ def assets_only(root: str | Path = "", *, benchmarks: Sequence[str] = ()) -> dg.
 
 
 def __getattr__(name: str) -> object:
-    """Build `defs`, the code location, when Dagster or a command asks for it: `assets_only` does without."""
+    """Build `defs`, the code location, on first access: `assets_only` does not need it."""
     if name != "defs":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import_from_here()

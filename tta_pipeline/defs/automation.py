@@ -8,8 +8,8 @@ Condition = dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
 def out_of_date_condition() -> Condition:
     """Return the condition under which a partition is due: it is new, or an input has a new data version.
 
-    A partition is requested once for each change, even if its run fails: another try would fail the same way. It waits
-    while it is being made, and while an input is missing or being made.
+    A partition is requested once for each change, even if its run fails: another try would fail the same way. A
+    partition waits while it is being made, and while an input is missing or being made.
     """
     condition = dg.AutomationCondition
     # Dagster's own `any_deps_updated` also holds for shards that were rebuilt with the same content.
@@ -25,9 +25,9 @@ def out_of_date_condition() -> Condition:
 
 
 def automation_sensor() -> dg.AutomationConditionSensorDefinition:
-    """Return the sensor that evaluates the conditions; until the user starts it, nothing runs by itself.
+    """Return the sensor that evaluates the conditions; nothing runs automatically until the user starts it.
 
-    Everything that is due at one moment becomes one backfill, in which a range of cells is one run.
+    All partitions that are due at the same time become one backfill, in which a range of cells is one run.
     """
     return dg.AutomationConditionSensorDefinition(
         "refresh_stale",

@@ -1,4 +1,4 @@
-"""Assets, checks and resources of benchmarks: what the code location and the projects of others have in common."""
+"""Assets, checks and resources of benchmarks: what the code location and other Dagster projects share."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -21,7 +21,7 @@ from tta_pipeline.defs.tuning import tuning
 from tta_pipeline.domain.locations import Locations
 
 RESOURCE_PREFIX = "tta_"
-"""Prefix of the keys of resources in a project of others."""
+"""Prefix of the keys of resources in another project."""
 _FILES: tuple[Callable[[Scopes], Iterator[dg.AssetsDefinition | dg.SourceAsset]], ...] = (
     images,
     tar_shards,
@@ -32,7 +32,7 @@ _FILES: tuple[Callable[[Scopes], Iterator[dg.AssetsDefinition | dg.SourceAsset]]
     tuning,
     robustness_report,
 )
-"""What each file of assets has for a benchmark: assets and checks, or nothing."""
+"""The contribution of each file of assets to a benchmark: assets and checks, or nothing."""
 
 
 def asset_definitions(loaded: LoadedBenchmarks, locations: Locations, resource_prefix: str = "") -> dg.Definitions:
@@ -48,7 +48,7 @@ def asset_definitions(loaded: LoadedBenchmarks, locations: Locations, resource_p
 
 @lru_cache
 def _resources(data_root: str, shards_root: str, prefix: str) -> Mapping[str, Any]:
-    """Return the resources, the same objects each time: only then can Dagster merge definitions that have them."""
+    """Return the resources, the same objects each time; otherwise Dagster cannot merge definitions."""
     return {
         f"{prefix}store": ShardStore(data_root=data_root, shards_root=shards_root),
         f"{prefix}metrics": MetricsStore(data_root=data_root),

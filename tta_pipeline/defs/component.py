@@ -1,4 +1,4 @@
-"""The component `tta_pipeline.RobustnessBenchmark`: a benchmark in the `defs.yaml` of your Dagster project."""
+"""The component `tta_pipeline.RobustnessBenchmark`: a benchmark in the `defs.yaml` of your own Dagster project."""
 
 import os
 import textwrap
@@ -21,9 +21,9 @@ _ANY_FORM: dict[str, object] = {
     "experiments": "object",
     "matrix": ["object", "array"],
 }
-"""Fields with shorter forms that reading a file expands before it validates them; every form is accepted."""
+"""Fields with short forms, which are expanded before validation; every form is valid."""
 _BESIDE_FIELDS: dict[str, object] = {"custom": "object", "classes": "string", "sets": "object"}
-"""What a file may have instead of some of the fields."""
+"""Keys that may replace some of the fields."""
 
 
 class BenchmarkFields(RootModel[dict[str, Any]]):
@@ -44,7 +44,7 @@ def _description(field: JsonSchemaValue) -> JsonSchemaValue:
 
 
 class FirstBenchmark(dg.Scaffolder[BaseModel]):
-    """Writes a `defs.yaml` that runs as it is: digits, four cells, three experiments."""
+    """Writes a `defs.yaml` that runs unchanged: digits, four cells, three experiments."""
 
     def scaffold(self, request: dg.ScaffoldRequest[BaseModel]) -> None:
         """Write the file; in Python, a function to fill in."""

@@ -24,7 +24,7 @@ EVERY_SAMPLE = "every_sample_evaluated_once"
 _EVERY_SAMPLE_MEANS = "The result that counts belongs to the current manifest and has the same number of samples."
 _PUBLISH_EVERY_S = 5.0
 _PUBLISH_SHARE = 0.05
-"""Largest share of a run's time for publications before its end: each copies the database."""
+"""Largest share of a run's time for publishing before its end: each publication copies the database."""
 _NOT_OF_EXPERIMENT = PartitionReport(
     summary="not among the severities of the experiment",
     metadata={"is_of_the_experiment": False},
@@ -38,7 +38,7 @@ class EvaluationConfig(dg.Config):
     force: bool = Field(default=False, description="Evaluate finished cells again, for another timing")
     keep_predictions: bool = Field(
         default=True,
-        description="Write the prediction for each sample next to the result as Parquet, less than 8 bytes a sample",
+        description="Write the prediction for each sample next to the result as Parquet, less than 8 bytes per sample",
     )
 
 
@@ -129,7 +129,7 @@ _GROUPS = {
 _FIRST = ("error", "ece", "images_per_s")
 _HASHES = ("order_hash", "predictions_sha256")
 _SHOWN = (*_FIRST, *(name for name in SHOWN if name not in (*_FIRST, *_HASHES)))
-"""Numbers of a cell in the order of the web UI; hashes stand last."""
+"""Numbers of a cell in the order of the web UI; hashes come last."""
 _LONG_COLUMNS = ("bin_counts", "bin_confidence_sums", "bin_correct_counts")
 """Lists in a result that are shown as a picture."""
 
@@ -151,12 +151,12 @@ class _Reporter:
         self._next_at = time.monotonic() + _PUBLISH_EVERY_S
 
     def planning(self, key: PartitionKey) -> AbstractContextManager[object]:
-        """Return the context in which what is left at *key* is found."""
+        """Return the context that finds the unfinished work at *key*."""
         return self._run.hinting(key)
 
     @contextmanager
     def evaluating(self, key: PartitionKey) -> Iterator[Callable[[Sequence[Evaluation], bool], None]]:
-        """Yield a function that reports the evaluations at *key*, and whether any was made now."""
+        """Yield a function that reports the evaluations at *key*, and whether any was evaluated in this run."""
         with self._run.reporting(key) as report:
             yield lambda rows, was_evaluated: report(self._report(rows, was_evaluated=was_evaluated))
 
@@ -187,7 +187,7 @@ class _Reporter:
             "page": dg.MetadataValue.path(f"{page}#experiment-{results.experiment_name}"),
             "samples": picture("first samples with their predictions", encode_png(samples)),
             "calibration": picture("accuracy at each confidence", encode_png(reliability_diagram(row))),
-            "timeline": picture("where the time of each batch went", encode_png(timeline(row))),
+            "timeline": picture("where each batch spends its time", encode_png(timeline(row))),
             **{name: value for name, value in shown.items() if value is not None},
             "data_wait_share": _rounded(row.time.data_wait_s / row.time.wall_s),
             "record": dg.MetadataValue.json(
@@ -268,7 +268,7 @@ def _sample_report(results: "ExperimentResults", key: PartitionKey) -> CheckRepo
     from tta_pipeline.shards.expected_shard_set import expected_for_cell
     from tta_pipeline.shards.shard_set import ShardSet
 
-    results.rows(key)  # raises an error if one is missing
+    results.rows(key)  # raises if any is missing
     found = results.counted_cells(key)
     manifests = {each.cell: results.manifest(each.cell) for each in found}
     # A subset and a slow stream have fewer samples than the manifest; the evaluation has checked them against its plan.

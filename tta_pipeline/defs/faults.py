@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 def fault_assets(loaded: LoadedBenchmarks) -> Iterator[dg.AssetsDefinition]:
     """Yield an asset for each experiment and each file that is left out, and log each fault.
 
-    An experiment keeps its usual key; a file gets the key `<file>/benchmark_file`. The description names what is wrong,
+    An experiment keeps its usual key; a file gets the key `<file>/benchmark_file`. The description shows the fault,
     and materializing the asset fails with the same sentence. These assets have no partitions: the partitions of
     an experiment that cannot be read are unknown.
     """
@@ -30,7 +30,7 @@ def fault_assets(loaded: LoadedBenchmarks) -> Iterator[dg.AssetsDefinition]:
     for key, found in sentences.items():
         is_whole = key.path[-1] == BENCHMARK_FILE
         names = key.path[:-1] if is_whole else key.path[:-2]
-        # Else a faulty second file of the same name would make runs over the first file's group fail.
+        # Otherwise a faulty second file of the same name would make runs over the first file's group fail.
         group = "__".join(names) + ("_faulty" if is_whole and "/".join(names) in loaded.benchmarks else "")
         yield _faulty_asset(key, group, "\n".join(found))
 

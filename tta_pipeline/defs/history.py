@@ -1,4 +1,4 @@
-"""Opening Dagster's history of runs in our commands."""
+"""Dagster's history of runs: the place where our commands open it."""
 
 import os
 from pathlib import Path
@@ -13,20 +13,20 @@ from tta_pipeline.util.locks import locked
 from tta_pipeline.util.project_folder import DAGSTER_SETTINGS, find_project
 
 _ON_THE_TERMINAL = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
-"""What a command prints goes to the terminal; to copy it into a file, Dagster would start two processes for a run."""
+"""Commands print to the terminal only: to copy output into files, Dagster would start two processes per run."""
 
 
 def find_home(locations: Locations) -> Path:
     """Return the folder of Dagster's settings and history.
 
-    It is DAGSTER_HOME, the project's folder, or `.dagster` in the data root, in this order.
+    The first of: DAGSTER_HOME, the project's folder, `.dagster` in the data root.
     """
     home = os.environ.get("DAGSTER_HOME")
     return Path(home).absolute() if home else find_project() or locations.root / ".dagster"
 
 
 def open_history(locations: Locations) -> dg.DagsterInstance:
-    """Return the instance of `find_home`, the same wherever a command is typed; use it as a context manager.
+    """Return the instance of `find_home`, the same in every working directory; use it as a context manager.
 
     Runs that were killed are marked as failed.
     """
@@ -35,8 +35,8 @@ def open_history(locations: Locations) -> dg.DagsterInstance:
     path = home / DAGSTER_SETTINGS
     settings = yaml.safe_load(path.read_text()) if path.exists() else {"telemetry": {"enabled": False}}
     overrides = {**_with_absolute_folders(settings, home), "compute_logs": _ON_THE_TERMINAL}
-    with locked(home / ".opening.lock"):  # two commands that make the tables of a new history disturb each other
-        # In spite of its name, the public function that takes overrides, and opens what stays.
+    with locked(home / ".opening.lock"):  # two commands that create the tables of a new history would conflict
+        # Despite its name, the public function that takes overrides and opens a permanent instance.
         instance = dg.DagsterInstance.local_temp(str(home), overrides=overrides)
         end_killed_runs(instance)
     return instance

@@ -62,7 +62,7 @@ def _observed_asset(scope: Scope[Cell]) -> dg.SourceAsset:
         partitions_def=scope.partitions,
         tags={"dagster/kind/webdataset" if scope.benchmark.has_shards else "dagster/kind/jpeg": ""},
         description=f"{'Shards' if scope.benchmark.has_shards else 'Images'} on disk. Observing them records a digest "
-        "of names, sizes and modification times, so that shards made from other files show as stale.",
+        "of names, sizes and modification times, so that shards made from other files are shown as stale.",
     )
     @scope.body
     def asset(store: ShardStore) -> dg.DataVersion | dg.DataVersionsByPartition:
@@ -78,7 +78,7 @@ def _observe(scope: Scope[Cell], locations: Locations) -> dg.DataVersion | dg.Da
     source = open_observed_images(scope.benchmark, locations)
     if isinstance(scope, SetScope):
         return dg.DataVersion(source.version(scope.cell))
-    assert isinstance(scope, CellScope), "images are of one set, or of cells"
+    assert isinstance(scope, CellScope), "images belong to one set, or to cells"
     versions = {}
     for cell in scope.cells:
         try:

@@ -13,7 +13,7 @@ from tta_pipeline.extras.training.source_training import SourceTraining
 
 def main() -> None:
     """Run the training that Dagster orders, together with any other ranks."""
-    # Dagster exchanges messages with the first rank only, which sends the others what to train.
+    # Dagster communicates only with the first rank, which sends the others what to train.
     with joined_ranks() as device, open_dagster_pipes() if own_rank()[0] == 0 else nullcontext() as pipes:
         order = told_by_first(pipes and pipes.extras)
         training = SourceTraining(

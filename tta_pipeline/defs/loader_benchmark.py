@@ -57,7 +57,7 @@ def loader_benchmark(scopes: Scopes) -> Iterator[dg.AssetsDefinition]:
         kinds={"pytorch"},
         code_version="1",
         description="Images/s, time to the first batch, CPU time and memory of this project's reader, of webdataset "
-        "and of loose files over the same samples, without a model: one process for each pass, the loaders in turn.",
+        "and of loose files over the same samples, without a model: one process per pass, the loaders in turn.",
     )
     def asset(
         context: dg.AssetExecutionContext, config: LoaderBenchmarkConfig, store: ShardStore, metrics: MetricsStore
@@ -91,7 +91,7 @@ def _measure(
             kind="loaders",
             benchmark=scope.benchmark.name,
             key="loaders",
-            fingerprint=None,  # it is never finished: each measurement is another
+            fingerprint=None,  # never finished: each measurement is new
             run_id=context.run.run_id,
             started_at=started_at,
             finished_at=utc_now(),

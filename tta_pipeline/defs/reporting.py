@@ -127,7 +127,7 @@ def failure_hint(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: Partit
 
 def _repeat_command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey, error: Exception) -> str:
     """Return the command that repeats the partition, starting from its shards if they are at fault."""
-    # The partitions of a stream over several cells differ from its cells' partitions.
+    # A stream over several cells has other partitions than its cells.
     are_shards_wrong = isinstance(error, ManifestError) and isinstance(key, Cell)
     names = (*(["images"] if scope.benchmark.is_drawn else []), "tar_shards", "shard_manifest")
     shards = [scope.key(name) for name in names] if are_shards_wrong else []
@@ -147,7 +147,7 @@ def define_checks(
             dg.AssetCheckSpec(name, asset=key, description=text, partitions_def=scope.partitions)
             for name, text in descriptions.items()
         ],
-        can_subset=True,  # else the web UI starts no check without the asset
+        can_subset=True,  # otherwise the web UI starts no check without the asset
     )
     return lambda function: decorator(scope.body(function))
 
@@ -178,7 +178,7 @@ class CheckRun(Generic[K]):
 
     def results(self, key: K, reports: Sequence[CheckReport]) -> Iterator[dg.AssetCheckEvaluation]:
         """Yield the findings of the selected checks in the partition *key*."""
-        # Public names have it for runs over one partition; without it, Dagster shows the partition as unchecked.
+        # Public names offer it for runs over one partition; without it, Dagster shows the partition as unchecked.
         from dagster._core.definitions.asset_checks.asset_check_evaluation import (
             AssetCheckEvaluationTargetMaterializationData,
         )
@@ -222,7 +222,7 @@ def _log_materialization(context: dg.AssetExecutionContext, partition: str | Non
 
 
 def picture(what: str, png: bytes) -> dg.MarkdownMetadataValue:
-    """Return a picture that the web UI shows; *what* describes it in words."""
+    """Return a picture for the web UI; *what* describes it in words."""
     from tta_pipeline.report.pictures import as_data_uri
 
     return dg.MetadataValue.md(f"![{what}]({as_data_uri(png)})")
@@ -244,7 +244,7 @@ def _version_tags(context: dg.AssetExecutionContext, partition: str | None, data
         "dagster/data_version_is_user_provided": "true",
     }
     for dependency in asset.parent_keys:
-        # The partitions of a stream differ from its inputs' partitions.
+        # A stream has other partitions than its inputs.
         is_partitioned = graph.get(dependency).partitions_def == asset.partitions_def is not None
         record = context.instance.get_latest_data_version_record(
             dependency, not graph.get(dependency).is_materializable, partition if is_partitioned else None

@@ -1,4 +1,4 @@
-"""Scopes of assets: the cells of a benchmark, a set of images next to the cells, or the streams of an experiment."""
+"""Scopes of assets: the cells of a benchmark, an extra set of images, or the streams of an experiment."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ class Scope(ABC, Generic[K_co]):
 
     benchmark: Benchmark
     resource_prefix: str = ""
-    """Prefix of the keys of the resources that its assets and checks need."""
+    """Prefix of the keys of the resources that its assets and checks require."""
 
     @property
     @abstractmethod
@@ -39,8 +39,7 @@ class Scope(ABC, Generic[K_co]):
         """Return the keys that a run covers, checked against the keys of the benchmark.
 
         Raises:
-            PartitionKeyError: the run was started with a key that the benchmark does not have, or with a range that
-                holds no key.
+            PartitionKeyError: the run was started with a key that the benchmark does not have, or with an empty range.
         """
 
     def key(self, *parts: str) -> dg.AssetKey:
@@ -112,7 +111,7 @@ class CellScope(Scope[Cell]):
 
 @dataclass(frozen=True, kw_only=True)
 class SetScope(Scope[Cell]):
-    """One set of images next to the cells, without partitions: the clean or the training images."""
+    """One set of images outside the cells, without partitions: the clean or the training images."""
 
     cell: Cell
 
@@ -170,13 +169,13 @@ class StreamScope(Scope[StreamKey]):
         return dg.AssetDep(key, partition_mapping=self._mapping if self.partitions else None)
 
     def depends_on_other(self, benchmark_name: str, *parts: str) -> dg.AssetDep:
-        """Return the dependency on all cells of another benchmark, whose grid may be another one."""
+        """Return the dependency on all cells of another benchmark, whose grid may differ."""
         mapping = dg.AllPartitionMapping() if self.partitions else None
         return dg.AssetDep(_key_of(benchmark_name, *parts), partition_mapping=mapping)
 
     @property
     def _mapping(self) -> dg.PartitionMapping:
-        """Which cells a stream needs; Dagster cannot map a grid to some of its severities one by one."""
+        """Which cells a stream needs; Dagster cannot map a grid to some of its severities separately."""
         severities = self.benchmark.severities_of(self.experiment_name)
         if set(severities) == set(self.benchmark.severities):
             return dg.MultiToSingleDimensionPartitionMapping("severity")
@@ -189,7 +188,7 @@ CELLS_PER_RUN_VARIABLE = "TTA_CELLS_PER_RUN"
 
 
 def backfill_policy() -> dg.BackfillPolicy:
-    """Return how Dagster splits a backfill: into one run, or into runs of as many cells as a variable allows.
+    """Return how Dagster splits a backfill: into one run, or into runs of `TTA_CELLS_PER_RUN` cells.
 
     For a grid, Dagster makes one range for each value of one dimension, and splits each range by the policy. So a run
     covers cells of one severity or of one corruption, never a rectangle with unrequested cells. A command with
@@ -213,7 +212,7 @@ def _key_of(benchmark_name: str, *parts: str) -> dg.AssetKey:
 
 @dataclass(frozen=True, kw_only=True)
 class Scopes:
-    """A benchmark and the scopes of its assets: what each file of assets gets, to make its own of it."""
+    """A benchmark and the scopes of its assets: the input of each file of assets."""
 
     cells: CellScope
     shard_sets: tuple[Scope[Cell], ...]
@@ -246,7 +245,7 @@ class Scopes:
 
 
 def partition_of(key: PartitionKey) -> str | None:
-    """Return the Dagster partition of *key*; None for a set next to the cells and for a whole stream."""
+    """Return the Dagster partition of *key*; None for a set outside the cells and for a whole stream."""
     if isinstance(key, StreamKey):
         return None if key == WHOLE else key.key
     if key in (CLEAN, TRAIN):
@@ -325,7 +324,7 @@ def _materialized_keys(context: dg.AssetCheckExecutionContext, partitions: dg.Pa
     keys = [key for key in partitions.get_partition_keys() if key in made]
     if not keys:
         raise PartitionKeyError(
-            f"found no materialized partition of {asset_key.to_user_string()}; expected one to check: "
+            f"found no materialized partition of {asset_key.to_user_string()}; expected a materialized partition: "
             "materialize it first"
         )
     return keys

@@ -99,7 +99,7 @@ def _publish(
         published = _adopt_remote(scope, locations, folder, cell, context.log.info)
         expected_for_benchmark(benchmark, locations, cell).require(published.shard_set.manifest, folder)
         return record_shard_set(context, scope, published=published, record=None, started_at=started_at)
-    # Read before the classes, since the source may be missing too: then the error must be about the shards.
+    # Read before the classes: if the source is missing too, the error must be about the shards.
     record = None if benchmark.has_shards else read_record(folder / WRITER_FILE, WriterRecord)
     class_map = load_class_map(benchmark, locations)
     belonging = expected_for_cell(locations, benchmark.name, cell)
@@ -115,7 +115,7 @@ def _publish(
 
 
 def _say_uneven(benchmark: "Benchmark", locations: Locations, cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield a sentence for each of *cells* with other images than most, or of all cells once all have a manifest."""
+    """Yield a sentence for each of *cells* whose images differ from most; for all cells once all have a manifest."""
     from tta_pipeline.shards.manifest import MANIFEST_FILE
     from tta_pipeline.shards.uneven_cells import find_uneven_cells
 

@@ -27,7 +27,7 @@ def record_shard_set(
     record: "WriterRecord | None",
     started_at: str,
 ) -> PartitionReport:
-    """Write down what was measured of a shard set if its manifest was built, and return the report on its cell.
+    """Record the measurements of a shard set if its manifest was built, and return the report on its cell.
 
     Args:
         context: Context of the run.

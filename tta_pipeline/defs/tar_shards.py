@@ -34,7 +34,7 @@ def _written_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
         kinds={"webdataset"},
         code_version="1",
         description="Plain WebDataset tar shards with the original image bytes, permuted by the recorded seed. The "
-        "cell's folder appears whole or not at all; nothing is rewritten when nothing changed.",
+        "cell's folder appears whole or not at all; unchanged shards are not rewritten.",
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
         from tta_pipeline.shards.conversion import benchmark_conversion
@@ -101,7 +101,7 @@ def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionRepo
 
 
 def _locate(source: "RemoteShards", folder: Path, cell: Cell) -> PartitionReport:
-    """Write down the URLs of the shards of *cell*, and the server's facts about each."""
+    """Record the URLs of the shards of *cell*, and the server's facts about each."""
     from tta_pipeline.data.images.remote_shards import write_remote_cell
 
     found = source.at(cell)
@@ -122,7 +122,7 @@ def _locate(source: "RemoteShards", folder: Path, cell: Cell) -> PartitionReport
 
 
 def _describes_other_shards(folder: Path, belonging: "ExpectedShardSet", source: "ExistingShards", cell: Cell) -> bool:
-    """Return whether the manifest in *folder* describes other shards than the current ones.
+    """Return whether the manifest in *folder* describes shards that differ from the source's current shards.
 
     If so, linking the shards again removes the manifest; nothing else removes one that does not fit its shards.
     """

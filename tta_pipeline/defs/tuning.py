@@ -41,9 +41,9 @@ class TuningConfig(dg.Config):
 
     grid: list[str] = Field(
         default=[],
-        description="Values to try for each hyperparameter, such as lr=1e-4,2.5e-4,1e-3; empty: those in the file",
+        description="Values to try for each hyperparameter, such as lr=1e-4,2.5e-4,1e-3; empty: the file's",
     )
-    budget: int = Field(default=0, ge=0, le=MOST_TRIALS, description="Maximum number of trials; 0: as in the file")
+    budget: int = Field(default=0, ge=0, le=MOST_TRIALS, description="Maximum number of trials; 0: the file's")
     compare: bool = Field(
         default=False,
         description="Whether to evaluate the trials on the reported cells too, and record how far each criterion's "
@@ -88,7 +88,7 @@ class HeldOutScope(CellScope):
 
 
 def tuning(scopes: Scopes) -> Iterator[dg.AssetsDefinition | dg.SourceAsset]:
-    """Yield the assets of the hyperparameters chosen for each experiment, and of the shards on which they are."""
+    """Yield the assets of the hyperparameters chosen for each experiment, and of the shards used to choose them."""
     benchmark = scopes.benchmark
     if not (benchmark.tuning and benchmark.held_out):
         return
@@ -149,7 +149,7 @@ def materialize_tuning(
     compare: bool = False,
     device: str,
 ) -> bool:
-    """Materialize the asset in this process, and return whether it succeeded; the run is in Dagster's history."""
+    """Materialize the asset in this process, and return whether it succeeded; Dagster's history lists the run."""
     key = asset_key(benchmark, "tuning", experiment_name)
     config = TuningConfig(grid=list(grid), budget=budget or 0, compare=compare)
     with open_history(locations) as instance:

@@ -1,6 +1,6 @@
-"""Errors of this project in a run: one line in its log, where Dagster's and our own frames would hide it.
+"""Errors of this project in a run: one line in its log, not hidden by Dagster's and our own frames.
 
-A full disk and the like are one line too. An error that arose in a user's own code is one line with its place, and the
+A full disk and similar errors are one line too. An error in a user's code is one line with its place, and the
 traceback from there on. Any other error outside the tree of `errors.py` keeps its traceback.
 """
 
@@ -39,11 +39,10 @@ def with_one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def as_failure(describe: Callable[[Exception], tuple[str, Metadata]]) -> Iterator[None]:
-    """Turn an error of the user in the block into a failure with the description and metadata that *describe* returns.
+    """Turn a user error in the block into a failure with the description and metadata that *describe* returns.
 
     Raises:
-        dg.Failure: for any `PipelineError`, or error of the disk or of the user's own code, unless an interrupt led to
-            it.
+        dg.Failure: for any `PipelineError`, disk error or error in the user's code, unless an interrupt caused it.
     """
     try:
         yield
@@ -60,7 +59,7 @@ def as_failure(describe: Callable[[Exception], tuple[str, Metadata]]) -> Iterato
 
 
 def say_error(error: Exception) -> str:
-    """Return *error* in words, with the place in the user's code if it is none of this project or of the disk."""
+    """Return *error* in words, with the place in the user's code unless this project or the disk caused it."""
     if is_of_the_disk(error) and not arose_in_own_code(error):
         return f"{error}: {advice(error)}"
     return str(error) if isinstance(error, PipelineError) else f"{describe_raised(error)}: correct it"
@@ -70,7 +69,7 @@ def say_error(error: Exception) -> str:
 def _without_traceback() -> Iterator[None]:
     """Let Dagster format a failure in the block without its frames, which it does after the block.
 
-    Other errors, also in the next block, are formatted in full. The limit holds for the whole process, because Dagster
+    Other errors, and errors in the next block, are formatted in full. The limit is process-wide, since Dagster
     formats with `traceback.TracebackException(type, error, traceback)`: it takes every frame that the error passed on
     its way, whatever the error has in `__traceback__`, and offers no setting.
     """
@@ -85,7 +84,7 @@ def _without_traceback() -> Iterator[None]:
 
 
 def _is_interrupted(error: BaseException | None) -> bool:
-    """Return whether an interrupt, by Ctrl-C or by a signal, led to *error*."""
+    """Return whether an interrupt, by Ctrl-C or by a signal, caused *error*."""
     while isinstance(error, Exception):
         error = error.__cause__ or error.__context__
     return error is not None

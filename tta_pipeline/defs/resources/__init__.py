@@ -1,4 +1,4 @@
-"""Dagster resources: where data lies, how results are stored, and which device computes."""
+"""Dagster resources: where data is stored, how results are stored, and which device computes."""
 
 from tta_pipeline.defs.resources.compute import Compute
 from tta_pipeline.defs.resources.console_logger import console

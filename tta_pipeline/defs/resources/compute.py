@@ -14,7 +14,7 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     device: str = Field(
         default="auto",
-        description="auto (an accelerator that no other run uses, or cpu), cpu, a kind such as cuda, or cuda:1",
+        description="auto (an accelerator that no other run uses, otherwise cpu), cpu, a kind such as cuda, or cuda:1",
     )
     decode_threads: int = Field(
         default=0, ge=0, description="Threads that decode images; 0: one for each core, at most 8"
@@ -23,8 +23,8 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
         default=1,
         ge=1,
         le=64,
-        description="Runs that may share an accelerator, each with its own stream: at small batches one stream "
-        "leaves it idle; 1: the run has it alone",
+        description="Runs that may share an accelerator, each with its own stream: at small batches, one stream "
+        "leaves it idle; 1: one run only",
     )
     checkpoint_every: int = Field(
         default=100_000,
@@ -41,12 +41,12 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
     local_scratch_limit_gib: float = Field(
         default=16.0,
         ge=0.125,
-        description="Size limit of these copies, in GiB; a shard that does not fit is read in place",
+        description="Size limit of these copies, in GiB; a shard that would exceed it is read in place",
     )
     cache_dir: str = Field(
         default="",
         description="Folder in which cells are kept as decoded pixels for the next experiment on them: on local disk, "
-        "or below /dev/shm for memory; features of frozen models are kept next to them; empty: none",
+        "or below /dev/shm for memory; also for features of frozen models; empty: none",
     )
     cache_limit_gib: float = Field(default=16.0, gt=0, description="Size limit of that folder, in GiB")
 

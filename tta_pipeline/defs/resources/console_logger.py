@@ -1,4 +1,4 @@
-"""The log on the terminal: one short line for each thing the user wants to know, without Dagster's own events."""
+"""The log on the terminal: one short line for each message to the user, without Dagster's own events."""
 
 import logging
 
@@ -30,9 +30,9 @@ class _ShortFormatter(logging.Formatter):
 
 
 def _is_cause(record: logging.LogRecord) -> bool:
-    """Return whether *record* contains more than that a step failed, or is left out since one before it failed.
+    """Return whether *record* is more than a notice that a step failed, or was skipped after a failed step.
 
-    After Ctrl-C no step failed by itself, and the command prints one line about the interruption.
+    After Ctrl-C, no step failed by itself, and the command prints one line about the interruption.
     """
     if record.levelno >= logging.ERROR and is_interrupted():
         return False

@@ -1,4 +1,4 @@
-"""Runs as processes of this machine: a run that was killed is noticed, even if who started it is gone too."""
+"""Runs as processes of this machine: a killed run is noticed, even if its parent process is gone too."""
 
 import os
 import socket
@@ -12,11 +12,11 @@ _PROCESS = "tta_pipeline/process"
 
 
 class WatchfulRunLauncher(dg.DefaultRunLauncher):
-    """Dagster's launcher for one machine, to be named in `dagster.yaml`, with a health check of its runs.
+    """Dagster's launcher for one machine, with a health check of its runs; name it in `dagster.yaml`.
 
     The code server that started a run reports when the run's process dies. If the server dies too, as in a crash of the
     machine, or if a command made the run, it would stay "started" forever, and keep its place in the queue. With the
-    health check Dagster's daemon notices, marks the run as failed, and retries it once.
+    health check, Dagster's daemon notices, marks the run as failed, and retries it once.
     """
 
     @property
@@ -25,14 +25,14 @@ class WatchfulRunLauncher(dg.DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Return that *run* is running, unless its process, of this machine, no longer exists."""
+        """Return that *run* is running, unless its process was on this machine and no longer exists."""
         if _was_killed(run):
             return CheckRunHealthResult(WorkerStatus.FAILED, "its process does not exist any more")
         return CheckRunHealthResult(WorkerStatus.RUNNING)
 
 
 def tag_process(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
-    """Tag *run* with this process, by which its death is noticed."""
+    """Tag *run* with this process, so that the process's death is noticed."""
     process = f"{socket.gethostname()}/{os.getpid()}/{_start_of(os.getpid())}/{run.run_id}"
     instance.add_run_tags(run.run_id, {_PROCESS: process})
 

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class ShardStore(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Where images, shards, models and reports lie."""
+    """Where images, shards, models and reports are stored."""
 
     data_root: str = Field(
-        default="", description="Folder of everything the pipeline makes; empty: $TTA_DATA_ROOT or data/"
+        default="", description="Folder for everything that the pipeline makes; empty: $TTA_DATA_ROOT or data/"
     )
     shards_root: str = Field(
         default="",
         description="Data root with shards shared by several people, which is only read; empty: none, or "
-        "$TTA_SHARDS_ROOT where data_root is empty too",
+        "$TTA_SHARDS_ROOT if data_root is empty too",
     )
     processes: int = Field(default=0, ge=0, description="Processes that write and read shards; 0: one for each core")
 
