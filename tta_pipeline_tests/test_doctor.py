@@ -280,7 +280,7 @@ def store_measurement(locations: Locations, *, finished_at: str = "2026-01-01T00
 def test_results_that_are_not_in_the_database_are_told(locations: Locations):
     """After publication, after another result, and after the results were taken away; never whether there is one."""
     path = store_measurement(locations)
-    assert "ok: 1 result, each as its name says" in told(check_results(locations))["results"]
+    assert "ok: 1 result, each matching the hash in its name" in told(check_results(locations))["results"]
 
     publish_metrics(locations)
     assert ["ok"] == [finding.mark for finding in check_results(locations)]

@@ -1,1 +1,1 @@
-"""Optional parts: each could be removed without any effect on how results are computed."""
+"""Optional parts: removing any of them does not change how results are computed."""

@@ -39,11 +39,11 @@ from tta_pipeline.util.files import (
 
 Kind = Literal["superseded", "gone", "predictions", "states", "decoded", "unfinished"]
 _SETTLED_AFTER_S = 3600.0
-"""Age after which no run can still be about to refer to a file: runs write predictions and states before the result."""
+"""Age after which no active run can still refer to a file: runs write predictions and states before the result."""
 _PREDICTIONS = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}\.parquet")
 _STATE = re.compile(r"[0-9a-f]{64}(?:-[0-9a-f]{8}-[0-9]{6,})?\.(?:state|part)|[0-9a-f]{16}\.lock")
 _FIRST = "0" * 8
-"""Part of the name of a state inside the first segment, as `StreamStates` gives it."""
+"""Part of the name of a state inside the first segment, as named by `StreamStates`."""
 _OF_TRAINING = re.compile(r"(?:newest|before)\.checkpoint|(?:best|last)\.safetensors|CACHEDIR\.TAG")
 
 
@@ -94,14 +94,14 @@ def remove_unreferenced(found: Sequence[Unreferenced], locations: Locations) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class _FileOfBenchmarks:
-    """A benchmark file, with the results and states of all benchmarks that it has now or had once."""
+    """A benchmark file, with the results and states of all benchmarks that it has or had."""
 
     name: str
     benchmarks: Mapping[str, Benchmark]
-    """By name: the one of the file, or one for each of its datasets."""
+    """By name: the file's only benchmark, or one benchmark for each of its datasets."""
     locations: Locations
     is_whole: bool
-    """Whether nothing of the file is left out for a fault; what is left out may refer to any result or state."""
+    """Whether no part of the file is left out because of a fault; such a part may refer to any result or state."""
     plans: "_Plans"
 
     @classmethod
@@ -115,7 +115,7 @@ class _FileOfBenchmarks:
         )
 
     def find_unreferenced(self) -> Iterator[Unreferenced]:
-        """Yield its results, plans, predictions and states to which nothing refers."""
+        """Yield its unreferenced results, plans, predictions and states."""
         kept, left = set[Path](), dict[Path, Kind]()
         for path in sorted(self.locations.results(self.name).rglob("*.json")):
             if not RESULT_NAME.fullmatch(path.name):
@@ -160,17 +160,17 @@ class _FileOfBenchmarks:
         return None if present in (None, training.weights_sha256) else "superseded"
 
     def _plans_of_gone_benchmarks(self) -> Iterator[Path]:
-        """Yield the plans of datasets that the file no longer names; a run removes those of other experiments."""
+        """Yield the plans of datasets that the file no longer names; a run removes other experiments' plans."""
         if self.is_whole:
             yield from (path for plan, path in self.plans.found if plan.benchmark not in self.benchmarks)
 
     def _owner(self, path: Path) -> str:
-        """Return the benchmark among whose results or states *path* lies."""
+        """Return the benchmark whose results or states include *path*."""
         folders = {name: (self.locations.results(name), self.locations.states(name)) for name in self.benchmarks}
         return next((name for name, some in folders.items() if any(map(path.is_relative_to, some))), self.name)
 
     def _find_states(self) -> Iterator[Unreferenced]:
-        """Yield the states from which no stream would continue; those of trials stay, since no plan asks for them."""
+        """Yield the states from which no stream would resume; trials' states stay, since no plan lists them."""
         states = self.locations.states(self.name)
         in_use = {
             path
@@ -210,7 +210,7 @@ class _Plans:
 
     @cached_property
     def _unknown(self) -> frozenset[tuple[str, str]]:
-        """Benchmarks and folders of results of which a plan does not know the fingerprints: shards are missing."""
+        """Benchmarks and folders of results whose plans lack fingerprints, since shards are missing."""
         return frozenset(
             (plan.benchmark, stream.folder)
             for plan, _ in self.found
@@ -219,7 +219,7 @@ class _Plans:
         )
 
     def tell_of(self, result: Result) -> bool:
-        """Return whether it is known that no plan asks for *result*."""
+        """Return whether it is certain that no plan needs *result*."""
         return result.fingerprint not in self._asked and (result.benchmark, result.key) not in self._unknown
 
     def has(self, benchmark: Benchmark, experiment: str) -> bool:
@@ -238,9 +238,9 @@ def _read_plan(path: Path) -> Plan:
 
 
 def _states_in_use(benchmark: Benchmark, experiment: str, locations: Locations) -> Iterator[Path]:
-    """Yield where states lie from which a run of *experiment* would continue: folders, or files without their ending.
+    """Yield the places of states from which a run of *experiment* would resume: folders, or files without their ending.
 
-    Of a stream whose fingerprints are not known, since a plan or shards are missing, all states may be in use.
+    All states of a stream may be in use if its fingerprints are unknown because a plan or shards are missing.
     """
     results = ExperimentResults(benchmark=benchmark, experiment_name=experiment, locations=locations)
     for key in results.keys:
@@ -284,7 +284,7 @@ def _is_held(lock: Path) -> bool:
 
 
 def _unfinished(locations: Locations, beside: Sequence[Path]) -> Iterator[Unreferenced]:
-    """Yield the unpublished files of killed processes; files that a living process holds are left alone."""
+    """Yield the unpublished files of killed processes; files locked by a running process are skipped."""
     near = (path for folder in (node_local_folder(), *beside) for path in folder.iterdir() if is_unpublished(path.name))
     found = (path.absolute() for path in (*find_abandoned(locations.root), *filter(is_abandoned, near)))
     yield from (_describe("unfinished", "", path) for path in dict.fromkeys(found))
@@ -326,7 +326,7 @@ def _find_in_trained_models(
 
 
 def _stated_weights(path: Path) -> str | None:
-    """Return the sha256 of the trained weights at *path* as the facts beside them say; None if they do not."""
+    """Return the sha256 of the trained weights at *path* from the facts next to them; None if the facts lack it."""
     try:
         weights_sha256: str = json.loads(path.with_suffix(".json").read_bytes())["run"]["weights_sha256"]
     except (OSError, ValueError, LookupError, TypeError):

@@ -126,7 +126,7 @@ def test_a_read_only_history_is_a_fault_to_the_doctor(project: Project, mounted)
 
     assert "mark='fault'" in done.stdout
     assert f"{project.home} cannot be written" in done.stdout
-    assert "set DAGSTER_HOME to a folder of yours" in done.stdout
+    assert "set DAGSTER_HOME to your own folder" in done.stdout
 
 
 def test_no_document_or_program_opens_a_port_to_others():

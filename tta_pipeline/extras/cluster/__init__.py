@@ -1,1 +1,1 @@
-"""Work on a cluster: three jobs of Slurm's, whose queue is the only state."""
+"""Work on a cluster: three Slurm jobs; Slurm's queue is the only state."""

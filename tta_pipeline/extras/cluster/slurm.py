@@ -1,4 +1,4 @@
-"""The three jobs by which Slurm does a benchmark: prepare, an array of its parts, report."""
+"""The three Slurm jobs of a benchmark: prepare, an array of its parts, report."""
 
 import os
 import shlex
@@ -15,17 +15,17 @@ from tta_pipeline.util.files import write_atomically
 _TIMEOUT_S = 60
 """Timeout of Slurm's commands in seconds."""
 _WARN_S = 120
-"""Seconds before its time limit at which a job is put into the queue again, to go on there."""
+"""Seconds before its time limit at which a job is requeued, to continue later."""
 _MOST_REQUEUES = 50
-"""Limit on that: a job whose time ends before its first cell would be requeued for ever."""
+"""Limit on requeueing: a job whose time ends before its first cell would be requeued forever."""
 _SCRIPT = """#!/bin/bash
 cd {project} || exit 1
 export {environment}
-# SQLite on a network file system loses data, so the job has a history of its own, which goes with it.
+# SQLite on a network file system loses data, so the job has its own history, which is deleted at the end.
 DAGSTER_HOME=$(mktemp -d) && export DAGSTER_HOME || exit 1
 trap '[ "${{SLURM_RESTART_COUNT:-0}}" -lt {most_requeues} ] && scontrol requeue "$SLURM_JOB_ID"' USR1
 {command} &
-# A signal ends the waiting, and not what is waited for.
+# A signal ends the waiting, but not the command.
 wait $!; status=$?
 while kill -0 $! 2> /dev/null; do wait $!; status=$?; done
 rm -rf "$DAGSTER_HOME"
@@ -42,11 +42,11 @@ class Job:
     options: tuple[str, ...]
     """Options of `sbatch` without those that name other jobs."""
     after: str
-    """How it depends on the job before, such as `afterok`; empty: it is the first."""
+    """Dependency on the previous job, such as `afterok`; empty for the first job."""
     script: str
 
     def command(self, script: Path, before: str) -> list[str]:
-        """Return the command that submits *script*; *before* is the number of the job before."""
+        """Return the command that submits *script*; *before* is the number of the previous job."""
         depends = (
             [f"--dependency={self.after}:{before}", "--kill-on-invalid-dep=yes"]
             if self.after
@@ -57,9 +57,9 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """What Slurm is asked to do: one benchmark, in three jobs of the same name.
+    """One benchmark, submitted as three jobs of the same name.
 
-    The first waits for all earlier jobs of this name (`singleton`), so what is submitted twice is done once.
+    The first waits for all earlier jobs of this name (`singleton`), so work that is submitted twice is done once.
     """
 
     benchmark: str
@@ -69,7 +69,7 @@ class Submission:
     run_options: tuple[str, ...] = ()
     """Options of `tta-pipeline run`, the same for all jobs."""
     sbatch_options: tuple[str, ...] = ()
-    """Options of the user for `sbatch`, the same for all jobs."""
+    """The user's options for `sbatch`, the same for all jobs."""
     program: str = f"{shlex.quote(sys.executable)} -m tta_pipeline"
     """Shell words that start `tta-pipeline` on a node."""
 
@@ -79,7 +79,7 @@ class Submission:
         return self.locations.slurm(self.benchmark)
 
     def jobs(self) -> tuple[Job, ...]:
-        """Return the three jobs, in order; the report is made of what there is, whatever has failed."""
+        """Return the three jobs, in order; the report is made from the existing results, even after failures."""
         return (
             self._job("prepare", "prepare", log="%j"),
             self._job("parts", f'"$SLURM_ARRAY_TASK_ID/{self.num_parts}"', f"--array=1-{self.num_parts}",
@@ -88,10 +88,10 @@ class Submission:
         )  # fmt: skip
 
     def submit(self) -> tuple[str, ...]:
-        """Write the scripts and submit them, and return the numbers of the jobs; if one is refused, none is left.
+        """Write the scripts and submit them, and return the jobs' numbers; if Slurm rejects one, cancel the others.
 
         Raises:
-            SubmissionError: Slurm refuses a job, or does not answer.
+            SubmissionError: Slurm rejects a job, or does not respond.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         numbers: list[str] = []
@@ -133,23 +133,23 @@ class Submission:
 
 
 def _run_command(command: Sequence[str]) -> str:
-    """Run a command of Slurm's and return its output.
+    """Run a Slurm command and return its output.
 
     Raises:
-        SubmissionError: the command does not exist, fails, or does not answer in time.
+        SubmissionError: the command does not exist, fails, or does not finish in time.
     """
     called = shlex.join(command)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603 - a command of Slurm's
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603 - a Slurm command
     except FileNotFoundError:
         raise SubmissionError(f"found no {command[0]}; expected Slurm's commands: submit from a login node") from None
     except subprocess.TimeoutExpired:
         raise SubmissionError(
-            f"`{called}` did not answer in {_TIMEOUT_S} s; expected an answer: ask again later"
+            f"`{called}` did not finish in {_TIMEOUT_S} s; expected output by then: try again later"
         ) from None
     if done.returncode:
         raise SubmissionError(
             f"`{called}` ended with status {done.returncode}: {done.stderr.strip()}; expected 0: correct --sbatch if "
-            "an option is refused, or submit again later"
+            "Slurm rejects an option, or submit again later"
         )
     return done.stdout

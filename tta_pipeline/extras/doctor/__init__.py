@@ -1,6 +1,6 @@
-"""Checks of the installation: each finding says what was checked, what was found, and what to do. Nothing changes.
+"""Checks of the installation: each finding has what was checked, what was found, and what to do. Nothing changes.
 
-What a loader refuses is asked of the loader; the checks here are of what no loader says.
+For faults that loaders detect, the checks call the loaders; the checks here cover the rest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,10 +21,10 @@ from tta_pipeline.extras.doctor.machine_checks import (
 
 
 def examine(locations: Locations, names: Sequence[str] = (), *, home: Path) -> Iterator[Finding]:
-    """Yield the findings of all checks, or only of the benchmarks *names*, each as soon as it is made.
+    """Yield the findings of all checks, or only of the benchmarks *names*, each as soon as it is known.
 
     Args:
-        locations: Where things lie.
+        locations: The data root and the shard store.
         names: Names of benchmarks.
         home: Folder of Dagster's settings and history.
     """

@@ -1,4 +1,4 @@
-"""What the loaders of benchmark files, shard sets and models say of what the files name."""
+"""Checks of benchmark files, and of the shard sets and models in them, by their loaders."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,7 +30,7 @@ def check_benchmark_files(locations: Locations) -> Iterator[Finding]:
 
 
 def check_named_benchmark(locations: Locations, name: str) -> Iterator[Finding]:
-    """Load the benchmark *name*, and open what it names; if it has several datasets, do so for all of them."""
+    """Load the benchmark *name*, and open what it names; if it has several datasets, open all of them."""
     loaded = load_all_benchmarks(locations)
     found = {each: loaded.benchmarks[each] for each in loaded.benchmarks if name in (each, each.partition("/")[0])}
     faults = tuple(each for each in loaded.faults if name in (each.benchmark, each.path.stem))
@@ -55,12 +55,12 @@ def _check_loaded(loaded: LoadedBenchmarks, locations: Locations) -> Iterator[Fi
 
 
 def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool) -> Iterator[Finding]:
-    """Yield what is wrong with *benchmark*, or that nothing is.
+    """Yield the faults of *benchmark*, or a finding that there are none.
 
     Args:
         benchmark: The benchmark, without experiments that have a fault.
-        locations: Where things lie.
-        is_whole: Whether no experiment of its file has a fault, which is reported elsewhere.
+        locations: The data root and the shard store.
+        is_whole: Whether its file has no faulty experiments, which are reported elsewhere.
     """
     from tta_pipeline.models.own_transforms import find_other_transforms
 
@@ -95,7 +95,7 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
 
 
 def _open_shard_sets(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
-    """Open the shard set of each cell that has one, and yield what is wrong, slow or uneven."""
+    """Open each cell's shard set if it exists, and yield what is wrong, slow or uneven."""
     slow = []
     for cell in benchmark.cells:
         folder = locations.shards(benchmark.name, cell)
@@ -119,7 +119,7 @@ def _open_shard_sets(benchmark: Benchmark, locations: Locations) -> Iterator[Fin
 
 
 def _find_missing(benchmark: Benchmark, *, is_sharded: bool) -> Iterator[Finding]:
-    """Yield the paths that do not exist, without those of models, whose loaders are asked."""
+    """Yield the missing paths, except for models' paths, which their loaders check."""
     for field, path in missing_paths(benchmark):
         found = f"{field} is {path.absolute()}, which does not exist"
         if field.startswith("images.") and is_sharded:

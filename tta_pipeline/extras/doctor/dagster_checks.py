@@ -18,7 +18,7 @@ _FEWEST_RUNS = 2
 
 
 def check_dagster(home: Path) -> Iterator[Finding]:
-    """Check the settings in the folder *home*: SQLite must be able to lock, and each device have a run."""
+    """Check the settings in the folder *home*: SQLite must be able to lock, and each device needs a run."""
     path = home / "dagster.yaml"
     try:
         settings = yaml.safe_load(path.read_bytes()) if path.exists() else {}
@@ -32,7 +32,7 @@ def check_dagster(home: Path) -> Iterator[Finding]:
 
 def _check_storage(storage: dict[str, Any], settings_path: Path) -> Finding:
     if "sqlite" not in storage:
-        return ok(_HISTORY, f"the history of runs is in {', '.join(storage)}, as {settings_path} says")
+        return ok(_HISTORY, f"the history of runs is in {', '.join(storage)}, as set in {settings_path}")
     base_dir = (storage["sqlite"] or {}).get("base_dir", "history")
     if isinstance(base_dir, dict):
         base_dir = os.environ.get(str(base_dir.get("env")), "history")
@@ -49,7 +49,7 @@ def _check_storage(storage: dict[str, Any], settings_path: Path) -> Finding:
         return fault(
             _HISTORY,
             f"{found}, and {made} cannot be written to",
-            "make it writable, or set DAGSTER_HOME to a folder of yours",
+            "make it writable, or set DAGSTER_HOME to your own folder",
         )
     return ok(_HISTORY, f"{found}{'' if folder.exists() else ', to be made'}")
 
@@ -76,7 +76,7 @@ def _compare_with_devices(limit: int, *, num_devices: int) -> Finding:
     if 0 <= limit < num_devices:
         return note(_RUNS, f"{found}: the others stay idle", advice)
     if num_devices and (limit < 0 or limit > enough):
-        waiting = f"{found}: runs beyond {num_devices} wait for one, unless streams_per_device lets them share it"
+        waiting = f"{found}: runs beyond {num_devices} wait for a device, unless streams_per_device lets them share"
         return note(_RUNS, waiting, f"set streams_per_device in the configuration of compute, or {advice}")
-    how = "each leases one that no other run has" if num_devices else "they share the cores"
+    how = "each leases a free device" if num_devices else "they share the cores"
     return ok(_RUNS, f"{found}; {how}")

@@ -1,4 +1,4 @@
-"""Checks of what lies in the data root: left-overs of killed runs, and results."""
+"""Checks of the data root's contents: left-overs of killed runs, and results."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from tta_pipeline.util.short_lists import abbreviate_list
 
 
 def check_left_overs(locations: Locations) -> Iterator[Finding]:
-    """Look for temporary files of killed runs, as distinct from those that active runs are writing."""
+    """Look for temporary files of killed runs, except files that active runs are writing."""
     if found := list(find_abandoned(locations.root)):
         said = f"{count_of(len(found), 'left-over')} of killed runs: {abbreviate_list(found)}"
         yield note("left-overs", said, "remove what it names: tta-pipeline prune unfinished")
@@ -37,4 +37,4 @@ def check_results(locations: Locations) -> Iterator[Finding]:
     for change in find_changes(locations, listing):
         yield note(subject, change, "the next command that reads the database brings it up to date")
     if not problems:
-        yield ok(subject, f"{count_of(len(listing.results), 'result')}, each as its name says")
+        yield ok(subject, f"{count_of(len(listing.results), 'result')}, each matching the hash in its name")

@@ -35,7 +35,7 @@ def check_data_root(locations: Locations) -> Iterator[Finding]:
         yield fault(
             subject,
             f"{there} ({origin}) belongs to user {owner} and cannot be written to by user {os.getuid()}",
-            "set TTA_DATA_ROOT to a folder of yours, or have this one made writable",
+            "set TTA_DATA_ROOT to your own folder, or get write permission for this one",
         )
     else:
         yield ok(subject, f"{root} ({origin}), {'writable' if there == root else 'to be made by the first run'}")
@@ -69,14 +69,14 @@ def check_disk_space(locations: Locations) -> Iterator[Finding]:
 
 def _compare_free(subject: str, found: str, free: int, *, least: int, usual: int) -> Finding:
     if free < least:
-        return fault(subject, found, "make room, or set TTA_DATA_ROOT to another disk")
+        return fault(subject, found, "free some space, or set TTA_DATA_ROOT to another disk")
     if free < usual:
         return note(subject, found, "for ImageNet-C set TTA_DATA_ROOT to another disk, or run fewer cells at once")
     return ok(subject, found)
 
 
 def check_file_locks(locations: Locations) -> Iterator[Finding]:
-    """Check the file system of the data root, and whether a lock there excludes a second one."""
+    """Check the file system of the data root, and whether a lock there excludes a second lock."""
     subject = "file system"
     there = nearest_existing(locations.root)
     file_system = file_system_of(there)

@@ -40,12 +40,12 @@ def nearest_existing(path: Path) -> Path:
 
 
 def file_system_of(path: Path) -> FileSystem | None:
-    """Return the file system that *path* lies on, or will lie on; None if the kernel has no table of mounts."""
+    """Return the file system of *path*, which need not exist yet; None if the kernel has no table of mounts."""
     return find_mount(nearest_existing(path).resolve(), MOUNTS) if MOUNTS.exists() else None
 
 
 def find_mount(path: Path, mounts: Path) -> FileSystem | None:
-    """Return the file system in the table *mounts* on which *path*, free of links, lies."""
+    """Return the file system of *path*, a path without links, in the table *mounts*."""
     found = None
     for line in mounts.read_text(errors="surrogateescape").splitlines():
         _, folder, kind, options, *_ = line.split(" ")

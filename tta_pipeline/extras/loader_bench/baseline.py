@@ -44,7 +44,7 @@ class Baseline(ABC):
     image_size: int
     """Height and width of every image in pixels."""
     num_threads: int
-    """Number of worker processes or threads, as the system has them; 0: the consumer decodes, if the system can."""
+    """Number of worker processes or threads, whichever the system uses; 0: the consumer decodes, if supported."""
     output: Output
     """Content of the batches, one of `outputs`."""
     pin_memory: bool = field(default_factory=pins_memory)
@@ -57,10 +57,10 @@ class Baseline(ABC):
 
     @classmethod
     def share(cls, shard_set: ShardSet, rank: int, num_ranks: int) -> ShardSet:
-        """Return *shard_set* with the samples of process *rank* alone, as `open_shards` shares them.
+        """Return *shard_set* with only the samples of process *rank*, divided as by `open_shards`.
 
         Raises:
-            StreamError: there is no sample for it.
+            StreamError: the process gets no sample.
         """
         return open_shards(shard_set.folder, rank=rank, num_ranks=num_ranks).shard_set
 
@@ -78,7 +78,7 @@ class Baseline(ABC):
         return Batch(images, torch.from_numpy(self.shard_set.index.labels[indices]), indices)
 
     def rebatch(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[Batch]:
-        """Yield full batches from *batches* of images and indices, where each worker's last batch may not be full."""
+        """Yield full batches from *batches* of images and indices, of which each worker's last may not be full."""
         rests: list[tuple[torch.Tensor, torch.Tensor]] = []
         for images, indices in batches:
             if len(images) == self.batch_size:

@@ -1,4 +1,4 @@
-"""Forward passes over a whole shard set by each reader, in this process or in those of `torchrun`."""
+"""Forward passes over a whole shard set by each reader, in this process or in `torchrun`'s processes."""
 
 import os
 import statistics
@@ -37,7 +37,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, kw_only=True)
 class _Ranks:
-    """This process among those of `torchrun` that read together."""
+    """This process's place among the `torchrun` processes that read together."""
 
     rank: int = 0
     num_ranks: int = 1
@@ -45,7 +45,7 @@ class _Ranks:
     """Number of this process on its machine."""
 
     def gather(self, own: Answer) -> list[Answer]:
-        """Return the answers of all processes by rank; each process waits for all others."""
+        """Return the values of all processes by rank; each process waits for all others."""
         answers: list[Any] = [own] * self.num_ranks
         if self.num_ranks > 1:
             dist.all_gather_object(answers, own)
@@ -67,7 +67,7 @@ def _joined_ranks() -> Iterator[_Ranks]:
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardRow:
-    """A reader at its best number of threads: medians of the repeats, over several processes of the slowest."""
+    """A reader at its best number of threads: medians of the repeats; of several processes, the slowest."""
 
     loader: str
     version: str
@@ -95,7 +95,7 @@ class ForwardRow:
     time_to_first_batch_s: float
     """Seconds from the construction of the reader until it delivers a batch."""
     first_batch_compute_s: float
-    """Seconds from the moment when the device is given that batch until it has the outputs."""
+    """Seconds from passing that batch to the device until the outputs are ready."""
     peak_memory_mib: float
     """Most anonymous and shared memory of the processes and their workers together, during the warm-up."""
     peak_cuda_gib: float | None
@@ -153,7 +153,7 @@ def compare_forward(
 ) -> tuple[ForwardRow, ...]:
     """Time forward passes of *model* over the shard set at *location* by each of *loaders*, and return their rows.
 
-    After a pass of each reader that is not timed, the readers take turns. In processes of `torchrun`, each reads its
+    After an untimed pass of each reader, the readers take turns. In processes of `torchrun`, each reads its
     share, and all return the same rows.
 
     Args:

@@ -1,4 +1,4 @@
-"""One timed read of a whole shard set by one loader, in a process of its own."""
+"""One timed read of a whole shard set by one loader, in a separate process."""
 
 import os
 import resource

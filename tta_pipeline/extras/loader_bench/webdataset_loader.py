@@ -41,7 +41,7 @@ class WebDatasetLoader(Baseline):
         return shard_set.select_samples(np.flatnonzero(shards % num_ranks == rank))
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield every batch of the shards in which the samples lie, in webdataset's own order."""
+        """Yield every batch of the samples' shards, in webdataset's own order."""
         positions = {key: position for position, key in enumerate(self.shard_set.index.keys)}
         paths = shard_paths(self.shard_set)
         dataset = (

@@ -62,7 +62,7 @@ def _write_first(path: Path) -> None:
     if not write_once(path, FIRST_FILE.read_bytes()):
         raise SettingsError(
             f"{path} exists already, under TTA_DATA_ROOT; expected no benchmark of this name: rename it, or unset "
-            "TTA_DATA_ROOT for a project with data of its own"
+            "TTA_DATA_ROOT for a project with its own data"
         )
 
 

@@ -23,7 +23,7 @@ from tta_pipeline.util.identifiers import MAX_NAME_LENGTH, is_benchmark_name, na
 __all__ = ["EXAMPLES", "OF_SETS", "Draft", "draft_benchmark", "write_new_file"]
 
 OF_SETS = "ttabc"
-"""Name of the table that is imitated with the sets of a folder: methods for a CLIP."""
+"""Name of the published table to imitate with the datasets in a folder: methods for CLIP."""
 
 
 def draft_benchmark(
@@ -38,11 +38,11 @@ def draft_benchmark(
 
     Args:
         name: Name of the benchmark.
-        paths: A folder, or one or more archives; if there is none, the file has placeholders.
+        paths: A folder, or one or more archives; without paths, the file has placeholders.
         like: Without *paths*: a published benchmark, a key of `EXAMPLES`, whose file with placeholders is written, or
-            the digits under all methods, whose file is complete. With one folder: `OF_SETS`, for all sets in it.
+            the digits under all methods, whose file is complete. With one folder: `OF_SETS`, for all datasets in it.
         own_folder: Folder with the user's own datasets.
-        draft_model: Returns name and section of the model for the images that were found; None: a model that may fit,
+        draft_model: Returns name and section of the model for the images found; None: a model that may fit,
             or one to fill in.
     """
     embedded = {path.stem for path in Path(str(benchmarks.__file__)).parent.glob("*.yaml")}

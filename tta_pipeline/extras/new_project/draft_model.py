@@ -22,7 +22,7 @@ def draft_model(found: Survey, *, model: str, weights: str | None) -> tuple[str,
     Args:
         found: The images that the model is for.
         model: `torchvision:<architecture>`, `timm:<architecture>`, `hf:<org>/<name>@<commit>`, or `<module>:<name>` of
-            a function or class of the user's own.
+            the user's function or class.
         weights: A file; `none` for random weights; the name of weights of torchvision; None: the published ones.
     """
     mean, std = usual_normalisation(found.fitting_size)

@@ -1,4 +1,4 @@
-"""Writes a benchmark file for methods for a CLIP on every set that lies under one folder, as TTABC compares them."""
+"""Writes a benchmark file for CLIP methods on every dataset under one folder, as TTABC compares them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,23 +19,23 @@ SETS = (
     "caltech101", "oxford_pets", "stanford_cars", "flowers102", "food101", "fgvc_aircraft", "sun397", "dtd", "eurosat",
     "ucf101", "imagenet_c",
 )  # fmt: skip
-"""Sets of TTABC (arXiv:2606.14299) without its combined shifts; its clean ImageNet is in no mean."""
+"""Datasets of TTABC (arXiv:2606.14299) without its combined shifts; its clean ImageNet is in no mean."""
 _SHIFTS: Mapping[str, tuple[str, ...]] = {"imagenet_v2": ("matched_frequency",)}
-"""Shifts of a set that papers evaluate, if they are not all that enter its mean."""
+"""Shifts of a dataset that papers evaluate, if its mean includes others too."""
 _DEPTH = 2
-"""Levels of folders under the root in which sets are looked for."""
+"""Levels of folders under the root to search for datasets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoundSet:
-    """A set under the root, with its section of a benchmark file."""
+    """A dataset under the root, with its section of a benchmark file."""
 
     dataset: Dataset
     source: dict[str, object]
 
     @property
     def fields(self) -> dict[str, object]:
-        """The fields of the section, beside those that all sets share."""
+        """The fields of the section, except the fields that all datasets share."""
         fields: dict[str, object] = {"images": self.source}
         if self.dataset.name in _SHIFTS:
             fields["corruptions"] = list(_SHIFTS[self.dataset.name])
@@ -45,14 +45,14 @@ class FoundSet:
 
 
 def draft_sets(name: str, root: Path) -> Draft:
-    """Return the benchmark file *name* for the sets under *root*: its own folder, or one or two levels below it.
+    """Return the benchmark file *name* for the datasets under *root*: in this folder, or one or two levels below it.
 
-    Nothing is read but names: a folder as published, archives as published, or a split beside images.
+    Only names are read: a folder as published, archives as published, or a split next to images.
     """
     found = {each: section for each in SETS if (section := _find_set(shipped_set(each), root.absolute()))}
     if not found:
         raise ImagesError(
-            f"{root} has none of the {len(SETS)} sets, nor have the {_DEPTH} levels under it; expected folders such as "
+            f"found none of the {len(SETS)} datasets in {root} or {_DEPTH} levels below; expected folders such as "
             "imagenet-a, archives as published, or a folder with a split such as split_zhou_Food101.json"
         )
     missing = tuple(each for each in SETS if each not in found)
@@ -65,13 +65,13 @@ def draft_sets(name: str, root: Path) -> Draft:
 
 
 def _methods() -> dict[str, str]:
-    """Return the methods for a CLIP, each with the origin of its hyperparameters."""
+    """Return the methods for CLIP, each with the origin of its hyperparameters."""
     return {name: _origin(entry.paper) for name, entry in METHODS.items() if entry.needs == "clip"}
 
 
 def _origin(paper: Paper | None) -> str:
     if paper is None:
-        return "the CLIP as it is"
+        return "CLIP without adaptation"
     first = paper.authors.partition(",")[0].partition(" and ")[0]
     return f"{first} {paper.year}, {paper.venue}" + (f", arXiv:{paper.arxiv}" if paper.arxiv else "")
 
@@ -86,7 +86,7 @@ def _find_set(dataset: Dataset, root: Path) -> FoundSet | None:
 
 
 def _folders(root: Path, depth: int = _DEPTH) -> Iterator[Path]:
-    """Yield *root* and the folders under it, those near the root first."""
+    """Yield *root* and the folders under it, folders near the root first."""
     level = [root]
     for _ in range(depth + 1):
         yield from level
@@ -94,7 +94,7 @@ def _folders(root: Path, depth: int = _DEPTH) -> Iterator[Path]:
 
 
 def _source_in(dataset: Dataset, folder: Path) -> dict[str, object] | None:
-    """Return the section `images` of *dataset* if *folder* has its images; None if it has not."""
+    """Return the section `images` of *dataset* if *folder* has its images; otherwise None."""
     if dataset.split is not None:
         if not (folder / dataset.split).is_file():
             return None

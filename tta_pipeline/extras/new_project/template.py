@@ -35,7 +35,7 @@ class Draft(NamedTuple):
     commands: tuple[str, str]
     """The commands to run next: one that tries a part, and one that runs all."""
     remarks: tuple[str, ...]
-    """What the user should know of the images that were found; the text has these sentences too."""
+    """Remarks for the user on the images found; the text includes them."""
 
 
 def _archives(dataset: str, *names: str, num_classes: int, image_size: int) -> Survey:
@@ -90,7 +90,7 @@ def benchmark_text(name: str, found: Survey, model: tuple[str, NetworkSection] |
 
 
 def usual_normalisation(image_size: int) -> tuple[Channels, Channels]:
-    """Return mean and standard deviation of most models for images of *image_size*: of CIFAR-10, or of ImageNet."""
+    """Return the mean and standard deviation that most models use for *image_size*: CIFAR-10's or ImageNet's."""
     if image_size <= _CIFAR_SIZE:
         return (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     return (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

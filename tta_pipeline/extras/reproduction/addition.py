@@ -1,7 +1,7 @@
-"""Takes published results of others into a data root, as theirs: under a name of their own, proven file by file.
+"""Adds other people's published results to a data root, under a separate name, after checking every file.
 
-What others send is not trusted: archives are unpacked within limits and inside a folder, plans have only names that a
-benchmark file could have, and only the files that a plan asks for are taken.
+Other people's files are not trusted: archives are unpacked within limits and inside a folder, plans have only names
+that a benchmark file could have, and only the files that a plan lists are copied.
 """
 
 import re
@@ -37,12 +37,12 @@ _PLAN = TypeAdapter(Plan)
 def add_published(origin: Path, name: str, locations: Locations) -> tuple[str, ...]:
     """Copy the published results in *origin* to `added/<name>/` of the data root; return the experiments.
 
-    Every file is read and hashed first. Only the results that count by their plans are taken, with their predictions.
-    If one is damaged, nothing is taken.
+    Every file is read and hashed first. Only the results that count by their plans are copied, with their predictions.
+    If one is damaged, nothing is copied.
 
     Args:
         origin: A folder that `results publish` wrote, or an archive of one.
-        name: What the results are called here: experiments become `<name>:<experiment>`.
+        name: Name of the results in this data root: experiments become `<name>:<experiment>`.
         locations: The data root.
     """
     target = locations.root / ADDED / name
@@ -53,7 +53,9 @@ def add_published(origin: Path, name: str, locations: Locations) -> tuple[str, .
     with _opened(origin) as folder:
         plans = list(plan_files(folder / RESULTS))
         if not plans:
-            raise RecordError(f"{origin} has no {RESULTS}/<benchmark>/{PLANS}; expected what `results publish` wrote")
+            raise RecordError(
+                f"{origin} has no {RESULTS}/<benchmark>/{PLANS}; expected a folder that `results publish` wrote"
+            )
         found = [_prove(folder, path) for path in plans]
         with published_folder(target) as beside:
             for path in dict.fromkeys(path for files in found for path in files):
@@ -64,12 +66,12 @@ def add_published(origin: Path, name: str, locations: Locations) -> tuple[str, .
 
 
 def _prove(folder: Path, plan_path: Path) -> list[Path]:
-    """Read and hash what the plan at *plan_path* asks for in *folder*; return its files."""
+    """Read and hash the files in *folder* that the plan at *plan_path* lists, and return them."""
     _require_files(folder, [plan_path])
     _require_plain(plan_path, read_plan(plan_path))
     found = read_experiment(folder, plan_path)
     if found is None:
-        raise RecordError(f"{plan_path} has no results; expected its result files beside it")
+        raise RecordError(f"{plan_path} has no results; expected its result files next to it")
     predictions = [path for cell in found.cells if (path := cell.predictions_path)]
     files = [plan_path, *(stored.path for stored in found.stored), *dict.fromkeys(predictions)]
     _require_files(folder, files)
@@ -85,9 +87,9 @@ def _require_files(folder: Path, paths: Iterable[Path]) -> None:
 
 
 def _require_plain(path: Path, plan: Plan) -> None:
-    """Refuse a plan with facts that no benchmark file could give it.
+    """Refuse a plan with facts that no benchmark file could produce.
 
-    Its names become paths, its facts rows of the database.
+    Its names become paths, and its facts become rows of the database.
     """
     try:
         _PLAN.validate_json(_PLAN.dump_json(plan, warnings=False), strict=True)

@@ -30,11 +30,11 @@ _README = """# {title}
 {notes}| file | content |
 |---|---|
 | `results/` | the results, byte by byte: a JSON file for each segment of a stream, the prediction for each sample, and the plan of each experiment |
-| `benchmark.yaml` | the benchmark file, with its dataset if that has a file of its own; paths are those of the machine that evaluated |
+| `benchmark.yaml` | the benchmark file, with its dataset's file, if it has one; paths are from the machine that evaluated |
 | `unaggregated_results.csv` | accuracy of each cell, in RobustBench's columns |
 | `citation.bib` | what to cite: methods, data, models |
 
-To see it in a leaderboard beside other results: `tta-pipeline results add FOLDER --as NAME`
+To add it to your leaderboard: `tta-pipeline results add FOLDER --as NAME`
 
 To evaluate it again on other hardware, and compare: `tta-pipeline results reproduce FOLDER EXPERIMENT`
 """  # noqa: E501 - a table
@@ -53,7 +53,7 @@ def collect_experiment(benchmark: Benchmark, experiment: str, locations: Locatio
 
 
 def _problem_of_list(path: Path, row: Evaluation) -> str:
-    """Return why the list of a subset's samples at *path* is not that of *row*; empty if it is."""
+    """Return why the list of a subset's samples at *path* does not match *row*; empty if it matches."""
     expected = json.loads(row.setup.fingerprint_parts)["settings"]["subset"]["file_sha256"]
     try:
         return "" if hash_file(path.expanduser()) == expected else "is not the list of samples that were evaluated"
@@ -75,7 +75,7 @@ def write_publication(
         found: The experiments.
         target: The new folder.
         benchmark: Their benchmark.
-        locations: Where results and benchmark files lie.
+        locations: Locations of results and benchmark files.
         is_robustbench: Whether to add entries for RobustBench's model zoo.
     """
     if target.exists():
@@ -136,7 +136,7 @@ def bibtex(found: Sequence[PublishedExperiment], benchmark: Benchmark) -> str:
         if paper := paper_of(row.setup.method):
             entries.append(paper.bibtex(row.setup.method))
         if benchmark.dataset.citation:
-            made = " Made by tta_pipeline after it, from clean images of the user's." if row.cell.generated else ""
+            made = " Imitated by tta_pipeline with the user's clean images." if row.cell.generated else ""
             name = benchmark.dataset.name
             entries.append(_misc(name, name, f"{benchmark.dataset.citation}.{made}"))
         model = each.plan.labels.model

@@ -39,7 +39,7 @@ Outcome = Literal["same hash", "same error", "other error"]
 
 @dataclass(frozen=True, kw_only=True)
 class CellComparison:
-    """A published cell beside its repetition."""
+    """A published cell and its repetition."""
 
     name: str
     published_error: float
@@ -56,11 +56,11 @@ class CellComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Repetition:
-    """A published experiment beside its repetition."""
+    """A published experiment and its repetition."""
 
     cells: Sequence[CellComparison]
     around: Mapping[str, tuple[str, str]]
-    """Published and present values of facts that differ but affect only how sums are rounded: libraries, processor,
+    """Published and current values of facts that differ but affect only how sums are rounded: libraries, processor,
     threads."""
 
     @property
@@ -103,7 +103,7 @@ def repeat(
         scratch: Empty folder for the new results.
         keys: Partition keys to evaluate; empty: all that were published.
         device: Device, in the notation of `Machine`.
-        versions: Present versions of libraries.
+        versions: Current versions of libraries.
         tell: Called with messages about progress.
     """
     results = _local_experiment(published, benchmark, locations, scratch)
@@ -134,7 +134,7 @@ def _local_experiment(
     model = published.plan.labels.model
     if model not in benchmark.models:
         raise EvaluationError(
-            f"{benchmark.name} has no model {model} here; expected the one of the published result: take it from the "
+            f"{benchmark.name} has no model {model} here; expected the published result's model: take it from the "
             "folder's benchmark.yaml, with the path of the weights on this machine"
         )
     settings = published.settings
@@ -174,7 +174,7 @@ def _select_keys(
 
 
 def _require_same_cells(published: PublishedExperiment, results: ExperimentResults, key: PartitionKey) -> None:
-    """Refuse a stream that has other cells here: cells that are not compared would count as the same."""
+    """Refuse a stream with other cells here: cells that are not compared would count as the same."""
     before = {cell.unit for cell in published.cells if cell.unit.stream == key.key}
     here = {
         Unit(key.key, plan.seed, segment.position, cell.key)
@@ -216,5 +216,5 @@ def _name_of(row: Evaluation) -> str:
 def _differences(published: Evaluation, row: Evaluation) -> Iterator[str]:
     """Yield the parts that differ, each once."""
     found = diff_parts(json.loads(published.setup.fingerprint_parts), json.loads(row.setup.fingerprint_parts)).keys()
-    # The repetition has the chosen values as its own; what chose them decides nothing here.
+    # The repetition has the chosen values in its settings; how they were chosen has no effect here.
     yield from dict.fromkeys(_PART.get(name.partition(".")[0], name) for name in found if name != CHOSEN_BY)

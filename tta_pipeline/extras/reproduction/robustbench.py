@@ -1,6 +1,6 @@
 """A result in RobustBench's formats: its table of single cells, and the entry of its model zoo.
 
-Croce et al. 2021, "RobustBench: a standardized adversarial robustness benchmark"; the fields and columns are those of
+Croce et al. 2021, "RobustBench: a standardized adversarial robustness benchmark"; the fields and columns follow
 `model_info/<dataset>/corruptions/` in its repository.
 """
 
@@ -60,7 +60,7 @@ def model_info(found: PublishedExperiment) -> tuple[str, bytes]:
     dataset = found.plan.benchmark if is_generated else _DATA_SETS.get(first.labels.dataset, first.labels.dataset)
     content = {
         "link": f"https://arxiv.org/abs/{paper.arxiv}" if paper and paper.arxiv else "",
-        "name": paper.title if paper else "Model as it is",
+        "name": paper.title if paper else "Model without adaptation",
         "authors": paper.authors if paper else "",
         "additional_data": False,
         "number_forward_passes": round(

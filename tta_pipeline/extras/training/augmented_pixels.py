@@ -1,6 +1,6 @@
 """Augmented pixels of samples, from any source of their image files.
 
-Random numbers of a sample are a function of seed, epoch and key, so the order of the draws has no effect.
+A sample's random numbers are a function of seed, epoch and key, so the order of the draws has no effect.
 """
 
 import threading

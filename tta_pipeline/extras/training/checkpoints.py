@@ -1,4 +1,4 @@
-"""Checkpoints of a training: the whole state from which it continues as if it had never stopped.
+"""Checkpoints of a training: the whole state, from which it continues as if it had never stopped.
 
 A file has the sha256, in hex, of the bytes that follow, which are the output of torch.save.
 """
@@ -23,20 +23,20 @@ _FINGERPRINT = "fingerprint"
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints:
-    """The newest checkpoint of one training, and the one before, in case the newest is damaged.
+    """The newest checkpoint of one training, and the previous one in case the newest is damaged.
 
     Only the process that holds the training's lock uses them.
     """
 
     folder: Path
     fingerprint: str
-    """Fingerprint of the training; checkpoints of others are ignored."""
+    """Fingerprint of the training; checkpoints of other trainings are ignored."""
 
     def save(self, state: State) -> None:
         """Write *state*, and keep the newest checkpoint so far.
 
         Raises:
-            OSError: there is no room for it.
+            OSError: the disk is full.
         """
         buffer = io.BytesIO()
         torch.save({**state, _FINGERPRINT: self.fingerprint}, buffer)
@@ -59,14 +59,14 @@ class Checkpoints:
             if data is None:
                 say(f"{path} is damaged: its bytes do not match its hash; training continues from an earlier state")
                 continue
-            # Nothing in the file is run.
+            # No code in the file is run.
             state: State = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
             if state[_FINGERPRINT] == self.fingerprint:
                 return state
         return None
 
     def remove(self) -> None:
-        """Remove the checkpoints, and what killed processes had begun to write; each is as large as the whole state."""
+        """Remove the checkpoints, and the unfinished files of killed processes; each is as large as the whole state."""
         for path in self.folder.glob("*.checkpoint"):
             if path in self._paths or is_unpublished(path.name):
                 path.unlink()

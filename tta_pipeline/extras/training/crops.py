@@ -1,6 +1,6 @@
 """Random crops of images, taken while the images are decoded.
 
-The distributions are those of torchvision.transforms.v2. Its classes are not used, since they draw from torch's global
+The distributions equal torchvision.transforms.v2's. Its classes are not used, since they draw from torch's global
 generator, which all threads share. Tests compare the two.
 """
 

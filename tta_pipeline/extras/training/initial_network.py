@@ -1,4 +1,4 @@
-"""Makes the network to train: without weights, or from weights for any number of classes; with its normalisation."""
+"""Makes the network to train, with its normalisation: without weights, or from weights for any number of classes."""
 
 from typing import Any
 
@@ -24,11 +24,11 @@ _LEAST_STD = 1 / 255
 def make_initial_network(settings: TrainedModel, images: TrainingInput, *, num_classes: int) -> Normalized:
     """Return the network to train, a classifier of images (B, 3, H, W) in [0, 1].
 
-    Its normalisation is that of the pretrained weights if it is fine-tuned, else the one that the benchmark file
-    declares, else the channel statistics of *images*, which come in random order, preprocessed as in evaluation.
+    If it is fine-tuned, it uses the normalisation of the pretrained weights. Otherwise, it uses the benchmark file's,
+    or the channel statistics of *images*, which come in random order, preprocessed as in evaluation.
 
     Raises:
-        EvaluationError: the network does not take the images, or returns anything but a logit for each class.
+        EvaluationError: the network does not take the images, or does not return a logit for each class.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
@@ -64,11 +64,11 @@ def load_network(spec: NetworkSection, *, num_classes: int) -> tuple[nn.Module, 
 
 
 def _replace_last_linear(network: nn.Module, *, num_classes: int, called: str) -> None:
-    """Give *network* a fresh last linear layer, unless it has *num_classes* outputs."""
+    """Replace the last linear layer of *network* by a fresh layer, unless it has *num_classes* outputs."""
     layers = [(name, layer) for name, layer in network.named_modules() if name and isinstance(layer, nn.Linear)]
     if not layers:
         raise EvaluationError(
-            f"{called} has no linear layer to replace by one of {num_classes} outputs; expected a factory with a "
+            f"{called} has no linear layer to replace by a layer of {num_classes} outputs; expected a factory with a "
             "parameter num_classes"
         )
     name, last = layers[-1]

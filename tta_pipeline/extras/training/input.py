@@ -48,7 +48,7 @@ class TrainingInput:
     num_ranks: int = 1
     """Number of processes."""
     pin_memory: bool = False
-    """Whether batches lie in pinned memory, from which a CUDA device copies asynchronously."""
+    """Whether batches are in pinned memory, from which a CUDA device copies asynchronously."""
     loose: tuple[Path, ...] = ()
     """File from which each sample was made, for the loader `imagefolder`."""
 
@@ -62,8 +62,8 @@ class TrainingInput:
         smallest = min(self.batch_sizes)
         if smallest < self.num_ranks:
             raise StreamError(
-                f"found a batch of {smallest} samples for {self.num_ranks} processes; expected at least one for each: "
-                "raise batch_size, or start fewer processes"
+                f"found a batch of {smallest} samples for {self.num_ranks} processes; expected at least one "
+                "sample for each: raise batch_size, or start fewer processes"
             )
 
     @cached_property
@@ -77,7 +77,7 @@ class TrainingInput:
         Images are uint8 (B, S, S, 3), overwritten once the next batch is requested.
 
         Args:
-            number: Number of the epoch, from 0: every epoch has another order and other crops.
+            number: Number of the epoch, from 0: every epoch has a different order and different crops.
             skip_batches: Number of batches at the beginning that an interrupted training has already used. They are not
                 decoded, except by the loader webdataset, which cannot start in the middle.
         """

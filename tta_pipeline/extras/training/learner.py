@@ -1,6 +1,6 @@
 """A network with its optimiser, learning-rate schedule and moving average, and one step of training.
 
-All are parts of torch and torchvision; decision 043 says why not timm's, with which tests compare them.
+All parts are from torch and torchvision. Tests compare them with timm's; for why timm's are not used, see decision 043.
 """
 
 from typing import Any

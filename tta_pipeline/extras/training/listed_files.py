@@ -1,4 +1,4 @@
-"""Finds and reads the loose files from which shards were made, and compares each with the manifest."""
+"""Finds and reads the loose files from which shards were made, and compares each file with the manifest."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -39,7 +39,7 @@ class ListedFiles:
         """Do nothing: no file stays open."""
 
     def expect(self, indices: Indices) -> None:
-        """Do nothing: the positions of the files on the disk are unknown, so nothing can be read ahead."""
+        """Do nothing: the files' positions on the disk are unknown, so reading ahead is impossible."""
 
     def read_files(self, indices: Indices) -> Iterator[bytes]:
         """Yield the files of the samples at *indices*."""
@@ -56,7 +56,7 @@ class ListedFiles:
         """Do nothing: each file was compared when it was read."""
 
     def unreadable_error(self, index: int, found: str) -> StreamError:
-        """Return an error: *found* is in place of the sample at *index*."""
+        """Return an error: *found* instead of the sample at *index*."""
         return StreamError(
             f"{self._paths[index]}: found {found}; expected the file from which sample "
             f"{self._shard_set.index.keys[index]} was made: make the shards again"

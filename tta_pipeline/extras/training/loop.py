@@ -1,7 +1,7 @@
 """The training loop: epochs, validation and checkpoints.
 
 All random numbers of a batch are drawn after seeding with (seed, process, batch), and the images of an epoch are a
-function of (seed, epoch). A training that resumes from a checkpoint therefore continues exactly as without a stop.
+function of (seed, epoch). So a training that resumes from a checkpoint continues exactly as if it had not stopped.
 """
 
 import math
@@ -34,7 +34,7 @@ _MIB_PER_GIB = 1024
 
 @dataclass(kw_only=True)
 class Course:
-    """What a training has done so far. A checkpoint has it, so it spans interruptions."""
+    """Progress of a training, across interruptions, since checkpoints include it."""
 
     epochs: list[TrainingEpoch] = field(default_factory=list)
     """The finished epochs."""
@@ -44,7 +44,7 @@ class Course:
     time_to_first_batch_s: float = 0.0
     num_resumed: int = 0
 
-    # Of the present epoch; losses and wrong predictions are those of all processes.
+    # For the current epoch; losses and wrong predictions are summed over all processes.
     num_batches: int = 0
     loss: float = 0.0
     num_wrong: float = 0.0
@@ -71,7 +71,7 @@ class Training:
         """Prepare the training of *learner*'s network.
 
         Args:
-            learner: The network, on *device*, and what updates it.
+            learner: The network, on *device*, with its optimiser.
             settings: Recipe.
             images: Training images, of this process.
             validation: Images for the validation after each epoch; None: no validation.
@@ -169,11 +169,11 @@ class Training:
         )
 
     def _validate(self) -> tuple[float | None, float | None]:
-        """Return mean loss, None if it is no number, and top-1 error over all processes; None without validation."""
+        """Return mean loss, None if not finite, and top-1 error over all processes; None without validation."""
         if self._validation is None:
             return None, None
         network = self._learner.saved_network
-        if self._images.num_ranks > 1:  # batch norm's statistics differ by process: those of the first are kept
+        if self._images.num_ranks > 1:  # batch norm's statistics differ by process: keep the first process's
             for buffer in network.buffers():
                 dist.broadcast(buffer, src=0)
         sums = self._sum_over_ranks(evaluate(network, self._validation, self._device))
@@ -220,7 +220,7 @@ class Training:
         state = {"course": course, "learner": self._learner.state(), "num_readers": self._images.num_readers}
         try:
             self._checkpoints.save(state)
-        except OSError as error:  # such as a full disk: the training so far is worth more than the checkpoint
+        except OSError as error:  # such as a full disk: continuing is better than losing the training
             self._say(
                 f"no checkpoint could be written to {self._checkpoints.folder} ({error.strerror}); expected room for "
                 f"one: {advice(error)}; training continues, and tries again in {self._settings.checkpoint_s:,.0f} s"

@@ -15,7 +15,7 @@ from tta_pipeline.evaluation.device.devices import distributed_backend, select_d
 def joined_ranks() -> Iterator[torch.device | None]:
     """Join the processes that `torchrun`, or a launcher like it, has started, and yield this one's device.
 
-    None: this process is alone, and has any free device.
+    None: this process is alone, and uses any free device.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield None
@@ -29,12 +29,12 @@ def joined_ranks() -> Iterator[torch.device | None]:
 
 
 def own_rank() -> tuple[int, int]:
-    """Return the number of this process, from 0, and that of the processes that train together."""
+    """Return this process's number, from 0, and the number of processes that train together."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
 def told_by_first(what: Any) -> Any:
-    """Return *what* the first process gives; every process must call this function, and waits for the first."""
+    """Return the first process's *what*; every process must call this function, and waits for the first."""
     if not dist.is_initialized():
         return what
     told = [what]

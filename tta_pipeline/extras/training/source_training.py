@@ -46,7 +46,7 @@ from tta_pipeline.util.files import make_cache_folder, write_atomically
 from tta_pipeline.util.locks import locked
 
 TRAININGS = "trainings"
-"""Folder of the trainings among a benchmark's results."""
+"""Folder of trainings in a benchmark's results."""
 
 _IN_RANDOM_ORDER = TrainingInputSettings(augmentation="none")
 _IN_ORDER_OF_SHARDS = TrainingInputSettings(augmentation="none", shuffle="buffer", buffer_samples=1)
@@ -88,7 +88,7 @@ class SourceTraining:
         return shard_set
 
     def find_finished(self, shard_set: ShardSet | None = None) -> TrainingRun | None:
-        """Return the training of the model if it was on the present shards with the present settings, else None.
+        """Return the training of the model if it used the current shards and settings, otherwise None.
 
         Args:
             shard_set: The training images; None: they are opened.
@@ -100,14 +100,14 @@ class SourceTraining:
         return find_trained(self.path, manifest, self.settings, image_size=self.benchmark.image_size)
 
     def require_finished(self) -> TrainingRun:
-        """Return the training of the model, which must be on the present shards with the present settings.
+        """Return the training of the model, which must have used the current shards and settings.
 
         Raises:
-            EvaluationError: the model is missing or of another training.
+            EvaluationError: the model is missing or from another training.
         """
         found = self.find_finished()
         if found is None:
-            raise EvaluationError(f"{self.path} is missing or of another training; expected a finished training")
+            raise EvaluationError(f"{self.path} is missing or from another training; expected a finished training")
         return found
 
     def is_recorded(self, run: TrainingRun) -> bool:
@@ -125,10 +125,10 @@ class SourceTraining:
         Args:
             machine: Device and threads.
             say: Called with messages about progress.
-            device: Device of this one of several processes; None: a free one of *machine*'s.
+            device: Device of this one of several processes; None: a free device of *machine*.
 
         Raises:
-            EvaluationError: the network does not suit the benchmark, or the loss is no number.
+            EvaluationError: the network does not suit the benchmark, or the loss is NaN or infinite.
             StreamError: an image cannot be read.
         """
         shard_set = self.shard_set(TRAIN)
@@ -136,7 +136,7 @@ class SourceTraining:
             self.locations.require_own(self.path)
         make_cache_folder(self.folder)
         with locked(self.folder / ".lock") if own_rank()[0] == 0 else nullcontext():
-            # The first process has waited until no other run trains this model, and looks for all.
+            # The first process has waited until no other run trains this model, and checks for all processes.
             if told_by_first(self.find_finished(shard_set) is None):
                 self._train(shard_set, machine, say, device)
 
@@ -197,7 +197,7 @@ class SourceTraining:
     def _split(self, shard_set: ShardSet) -> tuple[ShardSet, ShardSet | None]:
         """Return the images to learn from, and the images for validation or None.
 
-        Validation uses a share held out by the seed, or else the clean test images.
+        Validation uses a share held out by the seed, otherwise the clean test images.
         """
         share, num_samples = self.settings.val_fraction, len(shard_set.index)
         if not share:
@@ -265,7 +265,7 @@ class SourceTraining:
 
 
 def _encoded(weights: Weights) -> bytes:
-    """Return the content of the weight file, without the normalisation around the network, which is in the facts."""
+    """Return the content of the weight file, without the network's normalisation, which is in the facts."""
     own = "network."
     encoded: bytes = save(
         {name.removeprefix(own): value.contiguous() for name, value in weights.items() if name.startswith(own)}
@@ -274,6 +274,6 @@ def _encoded(weights: Weights) -> bytes:
 
 
 def _augmentation(settings: TrainedModel) -> str:
-    """Return the augmentations in the words of the benchmark file, such as `full + augmix + mixup`."""
+    """Return the augmentations as in the benchmark file, such as `full + augmix + mixup`."""
     more = [name for name in ("randaugment", "augmix", "mixup", "cutmix") if getattr(settings, name)]
     return " + ".join([settings.augmentation, *more])

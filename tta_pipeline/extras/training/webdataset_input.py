@@ -52,7 +52,7 @@ class _Sample:
         data = next((value for value in members if self._check.digest(value) == expected), None)
         if data is None:
             raise StreamError(
-                f"{place}: the contents have changed; expected {self._check.name} {expected.hex()}, as when the "
+                f"{place}: found other bytes; expected bytes of {self._check.name} {expected.hex()}, as when the "
                 "manifest was made: verify the shard set, and make it again"
             )
         image = np.empty((self._image_size, self._image_size, 3), np.uint8)
@@ -92,7 +92,7 @@ def read_by_webdataset(
         webdataset.map(_Sample(shard_set, augment, image_size)),
         webdataset.batched(_CHUNK, collation_fn=_stack),
     )
-    # Never in this process: webdataset leaves its present file open when the consumer stops.
+    # Never in this process: webdataset leaves its current file open when the consumer stops.
     with closing(read_in_processes(dataset, num_workers=num_workers, seed=number, batch_size=None)) as chunks:
         samples = (sample for chunk in chunks for sample in zip(*chunk, strict=True))
         for size in sizes:
@@ -102,7 +102,7 @@ def read_by_webdataset(
             images, positions = zip(*batch, strict=True)
             yield torch.stack(images), np.array(positions)
         if settings.shuffle != "resampled" and next(samples, None) is not None:
-            raise StreamError(f"webdataset gave more than {sum(sizes)} samples; expected those of {shard_set.folder}")
+            raise StreamError(f"webdataset returned too many samples; expected the {sum(sizes)} of {shard_set.folder}")
 
 
 def _urls(shard_set: ShardSet) -> list[str]:

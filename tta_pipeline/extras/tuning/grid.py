@@ -91,7 +91,7 @@ def trial_name(combination: Combination) -> str:
 
 
 def combination_text(combination: Combination) -> str:
-    """Return *combination* for a log, as `lr 0.001, steps 2`."""
+    """Return *combination* for a log, such as `lr 0.001, steps 2`."""
     return ", ".join(f"{name} {value}" for name, value in combination.items())
 
 

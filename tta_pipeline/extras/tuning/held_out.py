@@ -71,7 +71,7 @@ def require_unreported_images(benchmark: Benchmark, cells: tuple[Cell, ...], loc
             if content in reported:
                 raise EvaluationError(
                     f"{locations.shards(benchmark.name, cell)} has the images of {reported[content].key}, which "
-                    f"{benchmark.name} reports; expected those of {cell.key}: materialize held_out/tar_shards and "
+                    f"{benchmark.name} reports; expected images of {cell.key}: materialize held_out/tar_shards and "
                     "held_out/shard_manifest again from the right images"
                 )
 
@@ -93,7 +93,7 @@ def require_shards(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Loc
 
 
 def find_without_shards(benchmark: Benchmark, cells: Sequence[Cell], locations: Locations) -> tuple[Cell, ...]:
-    """Return those of *cells* that have no shards yet."""
+    """Return the *cells* that have no shards yet."""
     return tuple(cell for cell in cells if not (locations.shards(benchmark.name, cell) / MANIFEST_FILE).exists())
 
 

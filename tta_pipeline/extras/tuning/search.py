@@ -52,7 +52,7 @@ class Search:
     budget: int | None = None
     """Largest number of trials; None: the budget in the benchmark file."""
     compare: bool = False
-    """Whether all criteria are recorded, and judged by evaluating each trial on the reported cells too."""
+    """Whether to record all criteria, and judge them by evaluating each trial on the reported cells too."""
 
     def __post_init__(self) -> None:
         """Refuse an impossible search before anything is evaluated."""
@@ -76,7 +76,7 @@ class Search:
         return combinations(self.values, self._budget)
 
     def run(self, *, machine: Machine, run_id: str, tell: Callable[[str], None]) -> StoredResult:
-        """Evaluate the unfinished trials, and return the choice, which is written once.
+        """Evaluate the unfinished trials, and return the choice, which is recorded once.
 
         Args:
             machine: Settings of the machine.
@@ -94,7 +94,7 @@ class Search:
         run = self._make_tuning_run(tuple(each.trial for each in found))
         for caution in run.cautions():
             tell(caution)
-        if self.compare:  # the choice is made
+        if self.compare:  # the choice exists
             reported = tuple(trials(self.benchmark.corruptions))
             run, found = replace(run, reported_trials=tuple(each.trial for each in reported)), (*found, *reported)
         fingerprint = self._fingerprint(run, [each.fingerprints for each in found])
@@ -168,14 +168,14 @@ class Search:
         )
 
     def _fingerprint(self, run: TuningRun, trials: Sequence[Sequence[str]]) -> str:
-        """Return the hash of what decides the choice: the grid, the criterion, and what decides each trial."""
+        """Return the hash of what determines the choice: the grid, the criterion, and each trial's fingerprint."""
         decided = [run.experiment, run.grid, run.budget, run.criterion, run.held_out, run.reported, trials]
         return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
 
     def _store(self, run: TuningRun, fingerprint: str, *, run_id: str, started_at: str) -> StoredResult:
         """Return the choice with *fingerprint*, and make it the latest.
 
-        A later timing never changes a choice: if there is one, it stays as it is, or is written again behind others.
+        A later timing never changes a choice: an existing choice stays unchanged, or is written again after newer ones.
         """
         made = Result(
             kind="tuning",
@@ -225,9 +225,9 @@ def _make_trial(combination: Combination, rows: Sequence[Evaluation]) -> Trial:
 
 
 def _label_free_means(rows: Sequence[Evaluation]) -> dict[str, float | None]:
-    """Return the scores of a trial without labels; none counts where a logit is not finite.
+    """Return the scores of a trial without labels; none counts if a logit is not finite.
 
-    A network of NaN predicts one class for every image, and so agrees with itself on every view.
+    A network with NaN logits predicts one class for every image, and so agrees with itself on every view.
     """
     columns = {
         "mean_entropy": [row.label_free.mean_entropy for row in rows],
