@@ -1,6 +1,6 @@
-"""Write a protocol as a loop: one method sees cell after cell, and is never reset.
+"""Write a protocol as a loop: one method adapts to cell after cell, without a reset.
 
-In a benchmark file this is `protocol: continual`, with which a killed run resumes where it stopped.
+In a benchmark file, `protocol: continual` does the same, and a killed run resumes where it stopped.
 
     python examples/continual.py data/digits_c/source_models/digits_cnn.safetensors SHARDS SHARDS
 

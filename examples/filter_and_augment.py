@@ -1,4 +1,4 @@
-"""Make new shards of some samples of others, each mirrored: any Python code may filter and augment.
+"""Make new shards from mirrored samples of other shards: any Python code may filter and augment.
 
     python examples/filter_and_augment.py data/digits_c/shards/contrast/5 mirrored/contrast/5
 
@@ -26,7 +26,7 @@ def mirrored(cell: tta.Shards) -> Iterator[tuple[str, str, Image.Image]]:
 
 
 def main(source: str, output: str) -> None:
-    """Write the new shards; their labels are those of the old ones."""
+    """Write the new shards, with the old labels."""
     old = tta.open_shards(source)
     new = tta.shard(mirrored(old), output, num_shards=2, class_map=old.classes)
     kept = f"of the first {NUM_CLASSES} of {len(old.classes)} classes"

@@ -1,4 +1,4 @@
-"""Evaluate an ONNX file. onnxruntime computes it: it has no layers to adapt, so `source` is the only method.
+"""Evaluate an ONNX file. It runs in onnxruntime and has no layers to adapt, so `source` is the only method.
 
 Save the file with its weights inside, as `torch.onnx.export(..., external_data=False)` does. In a benchmark file:
 
@@ -7,9 +7,9 @@ Save the file with its weights inside, as `torch.onnx.export(..., external_data=
         kind: python
         factory: onnx_model:OnnxNetwork    # this file, in the working directory
         arguments: {num_bytes: 334453}
-        weights: network.pth               # written by this script, beside network.onnx
+        weights: network.pth               # written by this script, next to network.onnx
         sha256: "0000000000000000000000000000000000000000000000000000000000000000"   # sha256sum network.pth
-        mean: [0, 0, 0]                    # of a network that takes images in [0, 1]
+        mean: [0, 0, 0]                    # for a network that takes images in [0, 1]
         std: [1, 1, 1]
     experiments:
       source: {model: deployed, method: source}
@@ -32,7 +32,7 @@ import tta_pipeline as tta
 
 
 class OnnxNetwork(nn.Module):
-    """A network whose only weights are the bytes of an ONNX file, so that their hash says which network it is."""
+    """A network whose only weights are the bytes of an ONNX file, so that their hash identifies the network."""
 
     def __init__(self, num_bytes: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class OnnxNetwork(nn.Module):
 
 
 def main(path: str, folder: str) -> None:
-    """Write the bytes of the file as weights, and evaluate the network that they are."""
+    """Write the bytes of the file as weights, and evaluate the network."""
     network = OnnxNetwork(Path(path).stat().st_size)
     network.load_state_dict({"file": torch.frombuffer(bytearray(Path(path).read_bytes()), dtype=torch.uint8)})
     torch.save(network.state_dict(), Path(path).with_suffix(".pth"))

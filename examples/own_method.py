@@ -1,4 +1,4 @@
-"""Evaluate a method of your own; a benchmark file names it by `method: own_method:SHARPENED`.
+"""Evaluate your own method; in a benchmark file: `method: own_method:SHARPENED`.
 
     python examples/own_method.py data/digits_c/shards/contrast/5 data/digits_c/source_models/digits_cnn.safetensors
 

@@ -1,4 +1,4 @@
-"""Evaluate a model of your own: any torch module that takes images in [0, 1] and normalises them by itself.
+"""Evaluate your own model: any torch module that takes images in [0, 1] and normalises them itself.
 
     python examples/own_model.py data/digits_c/shards/contrast/5
 

@@ -1,6 +1,6 @@
-"""Put the shards of a benchmark on the Hugging Face Hub. Before: `pip install huggingface_hub`, and `hf auth login`.
+"""Upload a benchmark's shards to the Hugging Face Hub. Requires `pip install huggingface_hub` and `hf auth login`.
 
-Others read a cell where it is: `tta.open_shards("hf://datasets/you/digits_c/fog/5")`.
+Others read a cell from there: `tta.open_shards("hf://datasets/you/digits_c/fog/5")`.
 
     python examples/push_to_hub.py data/digits_c/shards you/digits_c
 
@@ -16,11 +16,11 @@ from huggingface_hub import HfApi
 import tta_pipeline as tta
 
 FILES_OF_A_SET = ["*.tar", "*manifest.json", "*samples.parquet", "*checksums.xxh64"]
-"""Not `writer.json` and `verified.json`, which are notes of this machine."""
+"""Not `writer.json` and `verified.json`, which only concern this machine."""
 
 
 def main(folder: str, repository: str) -> None:
-    """Hash every shard, and upload the sets if all are as their manifests say."""
+    """Hash every shard, and upload the sets if all match their manifests."""
     verdicts = tta.verify(folder)
     if problems := [problem for verdict in verdicts for problem in verdict.problems]:
         sys.exit("; ".join(problems))

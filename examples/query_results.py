@@ -1,4 +1,4 @@
-"""Query the database of results; the answer is an Arrow table, and `.to_pandas()` makes a DataFrame of it.
+"""Query the database of results. The result is an Arrow table; `.to_pandas()` converts it into a DataFrame.
 
     python examples/query_results.py data
 

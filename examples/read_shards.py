@@ -1,4 +1,4 @@
-"""Read shards in a loop of your own.
+"""Read shards in your own loop.
 
     python examples/read_shards.py data/digits_c/shards/contrast/5
 

@@ -21,7 +21,7 @@ import tta_pipeline as tta
 
 
 def main(folder: str, model: str) -> None:
-    """Evaluate this process's share, and let the first process print the figures of all."""
+    """Evaluate this process's share, and print the figures of all in the first process."""
     rank, num_ranks, gpu = (int(os.environ.get(*each)) for each in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
     cell = tta.open_shards(folder, rank=rank, num_ranks=num_ranks)
     network = tta.load_model(model).to(f"cuda:{gpu}" if torch.cuda.is_available() else "cpu")

@@ -1,4 +1,4 @@
-"""Turn images of a dataset of torchvision into shards, here CIFAR-10.
+"""Turn images of a torchvision dataset into shards, here CIFAR-10.
 
 In a benchmark file:
 
@@ -26,7 +26,7 @@ import tta_pipeline as tta
 
 
 def images(corruption: str, severity: int, *, root: str) -> Iterator[tuple[str, str, Image.Image]]:  # noqa: ARG001
-    """Yield class, name and image: the training images for `train`, else the test images."""
+    """Yield class, name and image: the training images for `train`, otherwise the test images."""
     data = CIFAR10(root, train=corruption == "train")
     for number, (image, label) in enumerate(data):
         yield data.classes[label], f"{number:05d}.png", image

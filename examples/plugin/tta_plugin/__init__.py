@@ -1,1 +1,1 @@
-"""A method and a kind of model for `tta_pipeline` in a package of their own."""
+"""A method and a kind of model for `tta_pipeline` in a separate package."""

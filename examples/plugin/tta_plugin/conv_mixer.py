@@ -15,7 +15,7 @@ _PATCH = 4
 
 
 class ConvMixer(NetworkKind[ConvMixerSection]):
-    """The network that a section `kind: conv_mixer` describes."""
+    """The network for a section with `kind: conv_mixer`."""
 
     def architecture(self) -> Architecture:
         """Return the network without weights."""
@@ -28,13 +28,13 @@ class ConvMixer(NetworkKind[ConvMixerSection]):
         )
 
     def weights(self, num_classes: int | None) -> NoReturn:
-        """Refuse: no weights are published."""
+        """Raise an error: no weights are published."""
         del num_classes
         raise EvaluationError("conv_mixer has no weights; expected kind trained, with conv_mixer as its network")
 
 
 def make_network(*, num_classes: int, width: int, depth: int) -> nn.Sequential:
-    """Return the network of normalised images, float (B, 3, H, W)."""
+    """Return the network, which takes normalised images, float (B, 3, H, W)."""
     return nn.Sequential(
         *_activated(nn.Conv2d(3, width, _PATCH, stride=_PATCH)),
         *(_Block(width) for _ in range(depth)),
@@ -45,7 +45,7 @@ def make_network(*, num_classes: int, width: int, depth: int) -> nn.Sequential:
 
 
 class _Block(nn.Module):
-    """Mixes the places of each channel, and then the channels of each place."""
+    """Mixes the positions in each channel, then the channels at each position."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

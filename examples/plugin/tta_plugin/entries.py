@@ -1,4 +1,4 @@
-"""What `tta_pipeline` knows of the method, without importing torch."""
+"""The method's entry, which `tta_pipeline` reads without importing torch."""
 
 from pydantic import Field
 
@@ -9,12 +9,12 @@ class GatedNormHyperparameters(Hyperparameters):
     """Hyperparameters of the method."""
 
     gate: float = Field(default=0.4, ge=0, le=1)
-    """Entropy of the source model from which on an image is predicted by the batch, as a fraction of ln K."""
+    """Least entropy at which an image is predicted with the batch's statistics, as a fraction of ln K."""
 
 
 GATED_NORM = MethodEntry(
     implementation="tta_plugin.gated_norm:GatedNorm",
-    summary="Batch norm with the statistics of the batch for the images of which the source model is unsure.",
+    summary="Batch norm with the statistics of the batch for images of which the source model is unsure.",
     presets=dict.fromkeys(RESNET_PRESETS, GatedNormHyperparameters()),
     min_batch_size=2,
     passes=2,

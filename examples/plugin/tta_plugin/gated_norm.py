@@ -1,4 +1,4 @@
-"""Gated norm: the statistics of the batch only where the source model is unsure."""
+"""Gated norm: the statistics of the batch, only if the source model is unsure."""
 
 import math
 from typing import Any
@@ -14,7 +14,7 @@ from tta_plugin.entries import GatedNormHyperparameters
 
 
 class GatedNorm(Method):
-    """Predicts unsure images by the statistics of the batch, and the others by the source model."""
+    """Predicts unsure images with the statistics of the batch, and the others with the source model."""
 
     def __init__(self, model: nn.Module, hyperparameters: GatedNormHyperparameters, **kwargs: Any) -> None:
         require_batch_norm(model, "gated_norm")

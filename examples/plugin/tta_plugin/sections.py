@@ -1,4 +1,4 @@
-"""The section of a benchmark file that describes the network; it is read without torch."""
+"""The section of a benchmark file for the network, which is read without torch."""
 
 from typing import Literal
 
