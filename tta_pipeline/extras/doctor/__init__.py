@@ -34,7 +34,7 @@ def examine(locations: Locations, names: Sequence[str] = (), *, home: Path) -> I
         return
     for subject, findings in (
         ("data root", check_data_root(locations)),
-        ("room", check_disk_space(locations)),
+        ("disk space", check_disk_space(locations)),
         ("file locks", check_file_locks(locations)),
         ("left overs", check_left_overs(locations)),
         ("results", check_results(locations)),

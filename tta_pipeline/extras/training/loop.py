@@ -222,7 +222,7 @@ class Training:
             self._checkpoints.save(state)
         except OSError as error:  # such as a full disk: continuing is better than losing the training
             self._say(
-                f"no checkpoint could be written to {self._checkpoints.folder} ({error.strerror}); expected room for "
+                f"no checkpoint could be written to {self._checkpoints.folder} ({error.strerror}); expected space for "
                 f"one: {advice(error)}; training continues, and tries again in {self._settings.checkpoint_s:,.0f} s"
             )
 

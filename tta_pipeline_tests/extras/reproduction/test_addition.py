@@ -230,7 +230,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a number for text": (edit_plan(lambda plan: plan["streams"][0][2][0].__setitem__(0, 5)), "is no plan"),
     "no plan": (edit_plan(dict.clear), "is no plan"),
-    "no plans": (lambda folder: shutil.rmtree(folder / "results" / "small" / "plans"), "expected what"),
+    "no plans": (lambda folder: shutil.rmtree(folder / "results" / "small" / "plans"), "expected a folder that"),
     "no results": (edit_plan(lambda plan: plan.update(streams=[])), "has no results"),
 }  # fmt: skip
 """What may be wrong with a folder of others, and what is said."""
