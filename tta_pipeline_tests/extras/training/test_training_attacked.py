@@ -67,7 +67,7 @@ def test_a_full_disk_costs_checkpoints_and_not_the_training(data: Locations):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     assert any(
-        f"no checkpoint could be written to {own.folder} (File too large); expected room" in line for line in said
+        f"no checkpoint could be written to {own.folder} (File too large); expected space" in line for line in said
     )
     assert not written
     run = own.require_finished()
