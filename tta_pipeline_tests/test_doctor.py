@@ -547,7 +547,7 @@ def test_a_folder_that_cannot_be_read_is_one_line(locations: Locations, monkeypa
     monkeypatch.setattr(os, "statvfs", refused)
     finished = CliRunner().invoke(main, ["doctor"], catch_exceptions=False)
 
-    assert f"fault  room: {locations.root} cannot be checked (Permission denied)" in finished.stdout
+    assert f"fault  disk space: {locations.root} cannot be checked (Permission denied)" in finished.stdout
     assert " torch: " in finished.stdout
 
 

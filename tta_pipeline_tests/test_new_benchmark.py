@@ -625,7 +625,7 @@ def test_a_file_has_every_set_that_a_folder_has(tmp_path: Path):
 def test_a_folder_without_sets_is_refused(tmp_path: Path):
     """With what is looked for; and a model, or no folder, does not go with it."""
     for arguments, message in (
-        ([str(tmp_path)], "has none of the 15 sets"),
+        ([str(tmp_path)], "found none of the 15 datasets"),
         ([], "expected one folder"),
         ([str(tmp_path), "--model", "timm:resnet18"], "expected one folder, and no --model"),
     ):
