@@ -123,7 +123,9 @@ class Dataset(ConfigModel):
         if self.split_classes is not None and self.split is None:
             raise ValueError(f"found split_classes {self.split_classes} without split; expected split too, or neither")
         if not all("{}" in text for text in self.templates):
-            raise ValueError(f"templates is {list(self.templates)}; expected strings with {{}} where the class name goes")
+            raise ValueError(
+                f"templates is {list(self.templates)}; expected strings with {{}} where the class name goes"
+            )
         return self
 
     def _shifts_named(self) -> dict[str, tuple[str, ...]]:
