@@ -39,9 +39,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("num_devices", "limit", "mark", "words"),
     [
         (0, 2, "ok", "at most 2 runs"),
-        (2, 2, "ok", "each leases one that no other run has"),
+        (2, 2, "ok", "each leases a free device"),
         (8, 2, "note", "the others stay idle"),
-        (2, 6, "note", "unless streams_per_device lets them share it"),
+        (2, 6, "note", "unless streams_per_device lets them share"),
         (2, -1, "note", "any number of runs"),
     ],
 )

@@ -126,7 +126,7 @@ def test_the_severities_of_a_corruption_are_one_test_over_its_photographs(sweep:
     assert percentile_interval(interval) == pytest.approx((pooled["error_change_low"], pooled["error_change_high"]))
     assert pooled["p_value"] == pooled["p_holm"]
     assert " on contrast" in ask("norm", "source", "--corruption", "contrast").stdout
-    assert "expected one that both have evaluated: gaussian_noise, contrast, clean" in " ".join(
+    assert "expected a corruption that both have: gaussian_noise, contrast, clean" in " ".join(
         ask("norm", "source", "--corruption", "frog").output.split()
     )
 
@@ -214,7 +214,7 @@ def test_a_ci_is_not_answered_by_what_happens_to_be_there(sweep: Project, tmp_pa
     ("options", "said"),
     [
         (("--cells", "--classes"), "expected one of them"),
-        (("--runs", "--cells"), "expected these options with experiments"),
+        (("--runs", "--cells"), "expected these options only with experiments"),
         (("--runs", "--fail-if-worse", "1"), "experiments"),
     ],
 )
