@@ -28,8 +28,8 @@ class WrongSamples:
     counts_in_mean: bool
     is_wrong: npt.NDArray[np.bool_]
     """Whether each sample is predicted wrongly, sorted by key, (N,)."""
-    order_hash: str = ""
-    """Hash of the order in which the samples came; empty: not known."""
+    order_hash: str
+    """Hash of the order in which the samples came."""
 
 
 @dataclass(frozen=True, kw_only=True)

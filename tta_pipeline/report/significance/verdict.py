@@ -17,7 +17,7 @@ def say_verdict(
     p_holm: float | None = None,
     num_tests: int = 1,
     where: str = "over their common cells",
-    same_order: bool = True,
+    same_order: bool,
 ) -> str:
     """Return which of two experiments is better, by how much, and whether the difference is more than chance.
 
