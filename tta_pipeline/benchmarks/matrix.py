@@ -150,8 +150,8 @@ def expand_matrices(content: Mapping[str, object]) -> tuple[Mapping[str, object]
             if each.name in origins:
                 raise ValueError(
                     f"found the experiment {each.name} in {origins[each.name]} and in {origin}; expected distinct "
-                    "names: "
-                    f"exclude it, or name a variant of the method, as {{{each.method}: {{}}, name: {each.method}_2}}"
+                    f"names: exclude it, or name a variant of the method, as {{{each.method}: {{}}, "
+                    f"name: {each.method}_2}}"
                 )
             origins[each.name] = origin
             made[each.name] = each.content

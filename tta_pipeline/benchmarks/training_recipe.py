@@ -134,8 +134,7 @@ class Recipe(TrainingInputSettings):
         if self.val_fraction and self.loader == "webdataset":
             yield (
                 f"found val_fraction {self.val_fraction} with loader webdataset, which reads shards whole; expected "
-                "loader "
-                "indexed or imagefolder"
+                "loader indexed or imagefolder"
             )
         if self.schedule == "one_cycle" and self.optimizer == "sgd" and self.momentum != _MOMENTUM:
             yield (
@@ -145,6 +144,5 @@ class Recipe(TrainingInputSettings):
         if self.select == "best" and not self.val_fraction:
             yield (
                 "found select best without val_fraction; expected a share of the training images such as 0.1, since "
-                "test "
-                "images must not choose weights"
+                "test images must not choose weights"
             )

@@ -118,8 +118,7 @@ def _complete_run_id(connection: Any, beginning: str) -> str:
         some = f": {abbreviate_list(found)}" if found else ""
         raise click.UsageError(
             f"found {count_of(len(found), 'run')} whose id begins with {beginning!r}{some}; expected one run: list "
-            "them "
-            'with tta-pipeline query "FROM runs"'
+            'them with tta-pipeline query "FROM runs"'
         )
     return str(found[0])
 

@@ -33,10 +33,10 @@ class Machine:
     """Number of images after which a segment's state is saved, so that a kill loses no more; changes no prediction."""
     cache_dir: str = ""
     """Folder that keeps cells as decoded pixels for the next experiment; if empty, they are not kept."""
-    decoded_limit_bytes: int = 0
+    cache_limit_bytes: int = 0
     local_scratch_dir: str = ""
     """Folder that shards are copied to while they are read; if empty, only those at URLs, to $TMPDIR."""
-    stage_limit_bytes: int = 16 * 2**30
+    local_scratch_limit_bytes: int = 16 * 2**30
 
     def __post_init__(self) -> None:
         """Refuse a URL instead of a folder."""

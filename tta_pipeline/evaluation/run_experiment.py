@@ -293,8 +293,8 @@ def _make_evaluator(inputs: Inputs, stack: ExitStack, tell: Callable[[str], None
     machine, experiment = inputs.machine, inputs.experiment
     for other in find_other_transforms(experiment.benchmark, [experiment.spec.model]):
         tell(str(other))
-    copies = ShardCache(root=_stage_root(machine), limit_bytes=machine.stage_limit_bytes)
-    decoded = DecodedCache(folder=Path(machine.cache_dir), limit_bytes=machine.decoded_limit_bytes, cache=copies)
+    copies = ShardCache(root=_local_scratch(machine), limit_bytes=machine.local_scratch_limit_bytes)
+    decoded = DecodedCache(folder=Path(machine.cache_dir), limit_bytes=machine.cache_limit_bytes, cache=copies)
     return Evaluator(
         experiment=experiment.resolved.experiment,
         model=inputs.model,
@@ -309,8 +309,8 @@ def _make_evaluator(inputs: Inputs, stack: ExitStack, tell: Callable[[str], None
     )
 
 
-def _stage_root(machine: Machine) -> Path | None:
+def _local_scratch(machine: Machine) -> Path | None:
     if not machine.local_scratch_dir:
         return None
     is_default = machine.local_scratch_dir == "$TMPDIR"
-    return node_local_folder() / "staged" if is_default else Path(machine.local_scratch_dir).expanduser()
+    return node_local_folder() if is_default else Path(machine.local_scratch_dir).expanduser()

@@ -78,11 +78,6 @@ def decode_checksums(data: bytes, samples_sha256: str, num_samples: int) -> Dige
     return np.frombuffer(body, f"V{CHECKSUM_BYTES}", offset=_SHA256_BYTES)
 
 
-def checksum_file_bytes(num_samples: int) -> int:
-    """Return the size in bytes of the checksum file for *num_samples* samples."""
-    return 2 * _SHA256_BYTES + num_samples * CHECKSUM_BYTES
-
-
 def read_checksums(folder: Path, samples_sha256: str, num_samples: int) -> Digests | None:
     """Return the checksums in *folder*, or None if there is no intact file for that sample index."""
     path = folder / CHECKSUMS_FILE

@@ -90,7 +90,7 @@ class World:
     def machine(self) -> Machine:
         """Where decoded cells are kept too."""
         folder = str(self.locations.root / "decoded")
-        return Machine(device="cpu", decode_threads=1, cache_dir=folder, decoded_limit_bytes=2**30)
+        return Machine(device="cpu", decode_threads=1, cache_dir=folder, cache_limit_bytes=2**30)
 
     def write(self, name: str, text: str) -> None:
         """Write a file of a user's."""

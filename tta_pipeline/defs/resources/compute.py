@@ -60,7 +60,7 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
             streams_per_device=self.streams_per_device,
             checkpoint_every=self.checkpoint_every,
             local_scratch_dir=self.local_scratch_dir,
-            stage_limit_bytes=int(self.local_scratch_limit_gib * 2**30),
+            local_scratch_limit_bytes=int(self.local_scratch_limit_gib * 2**30),
             cache_dir=self.cache_dir,
-            decoded_limit_bytes=int(self.cache_limit_gib * 2**30),
+            cache_limit_bytes=int(self.cache_limit_gib * 2**30),
         )
