@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from reference_benchmark import table
+
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.entropy.entries import EntropyHyperparameters
 from tta_pipeline.methods.entry import (
@@ -206,12 +208,13 @@ def _in_words_of(preset: str, settings: Hyperparameters, entry: MethodEntry) -> 
 
 
 def _overview() -> str:
-    lines = ["| method | needs | forwards | backwards |", "|---|---|---|---|"]
-    lines += [
-        f"| [`{name}`](#{name}) | {needs_of(name, entry)} | {_forwards(entry):g} | {entry.backwards:g} |"
-        for name, entry in METHODS.items()
-    ]
-    return "\n".join(lines)
+    return table(
+        ("method", "needs", "forwards", "backwards"),
+        (
+            (f"[`{name}`](#{name})", needs_of(name, entry), f"{_forwards(entry):g}", f"{entry.backwards:g}")
+            for name, entry in METHODS.items()
+        ),
+    )
 
 
 def _forwards(entry: MethodEntry) -> float:
