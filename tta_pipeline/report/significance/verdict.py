@@ -4,8 +4,7 @@ from tta_pipeline.report.significance.estimates import LEAST_P, POWER, Estimate
 from tta_pipeline.report.significance.paired_tests import LEVEL
 
 _OTHER_ORDER = (
-    " They saw the images in different orders, which may be the reason: give both the same seeds and protocol to "
-    "compare the methods alone."
+    " They saw the images in different orders: give both the same seeds and protocol to compare the methods alone."
 )
 
 
