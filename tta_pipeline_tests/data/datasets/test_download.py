@@ -184,16 +184,19 @@ def test_a_killed_download_goes_on_at_the_next_start(web: Web, project: Project)
     with launcher().start(command, env=project.environment) as process:
         unfinished = project.home / "a" / "noise.tar.unfinished"
         deadline = time.monotonic() + 240
-        while not (unfinished.exists() and unfinished.stat().st_size >= SIZE_BYTES // 2):
+        # The server stops halfway; the client writes blocks, so the last of these bytes may not be on disk.
+        while not (unfinished.exists() and unfinished.stat().st_size >= SIZE_BYTES // 4):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         os.kill(process.pid, signal.SIGKILL)
+    num_kept_bytes = unfinished.stat().st_size
 
     finished = project.run(*command, "--json")
 
     assert 0 == finished.returncode, finished.stderr
     facts = json.loads(finished.stdout)
-    assert [("noise.tar", SIZE_BYTES // 2, True), ("weather.tar", SIZE_BYTES, True)] == [
+    assert SIZE_BYTES // 4 <= num_kept_bytes <= SIZE_BYTES // 2
+    assert [("noise.tar", SIZE_BYTES - num_kept_bytes, True), ("weather.tar", SIZE_BYTES, True)] == [
         (fact["archive"], fact["num_received_bytes"], fact["is_checked"]) for fact in facts
     ]
     assert_only(project.home / "a", *NAMES)
