@@ -99,7 +99,7 @@ def test_the_models_of_the_recipe_are_some(tmp_path: Path, monkeypatch: pytest.M
 
     kinds = ["python", "checkpoint", "hf", "open_clip", "transformers"]
     assert kinds == [model.kind for model in models.values()]
-    assert (2, 7) == kind_of(models["mine"]).architecture().make(7)(torch.rand(2, 3, 8, 8)).shape
+    assert (2, 7) == kind_of(models["my_model"]).architecture().make(7)(torch.rand(2, 3, 8, 8)).shape
 
 
 def test_the_matrix_of_the_recipe_is_one():

@@ -235,7 +235,8 @@ def _write_comparisons(rows: "Sequence[Comparison]", sentences: "Sequence[str]",
 def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
     """Return the columns for people, with the experiments' names instead of A and B.
 
-    The first row of classes is over all classes. A p-value at the limit of the draws is marked with <=.
+    The gain of A is the error of B - the error of A. The first row of classes is over all classes. A p-value at the
+    limit of the draws is marked with <=.
     """
     from dataclasses import replace
 
@@ -251,4 +252,6 @@ def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
     table = table.with_values("p_holm", [f"<= {p:.2g}" if is_bound else p for p, is_bound in p_values])
     table = table.with_values("class_name", [name or "all" for name in table.column("class_name")])
     renamed = replace(table, columns=tuple(named.get(name, name) for name in table.columns))
-    return choose_columns(renamed, output.form, columns)
+    shown = choose_columns(renamed, output.form, columns)
+    gain = f"{first.experiment_a}_gain"
+    return replace(shown, columns=tuple(gain if name == "error_change" else name for name in shown.columns))

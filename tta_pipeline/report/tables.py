@@ -130,7 +130,7 @@ def name_class(classes: Sequence[str], number: int) -> str:
     return classes[number] if 0 <= number < len(classes) else f"class {number}"
 
 
-_CHANGE = ("change", "change_low", "change_high")
+_CHANGE = ("change", "change_low", "change_high", "_gain")
 _P_VALUES = ("p_value", "p_holm")
 _PERCENT = (
     "error", "error_worst_10pct_seeds", "error_at_5", "error_a", "error_b", "error_low", "error_high", "ece", "share",
