@@ -69,7 +69,7 @@ new-benchmark` writes one for you to edit; unknown fields are an error. This one
 
 def section(name: str) -> str:
     """Return the page of the section *name*."""
-    kinds = _pages()[name]
+    kinds = kinds_by_page()[name]
     link = _link_from(name)
     parts = [f"# {name}", INTRODUCTIONS[name]]
     for kind in kinds:
@@ -163,7 +163,7 @@ def _roots(page: str) -> list[type[BaseModel]]:
     return list(dict.fromkeys(_inner(Benchmark.model_fields[page].annotation)))
 
 
-def _pages() -> Mapping[str, list[type[BaseModel]]]:
+def kinds_by_page() -> Mapping[str, list[type[BaseModel]]]:
     """Return the kinds of section on each page: those that its fields name, and what only these need."""
     placed = {kind: page for page in INTRODUCTIONS for kind in _roots(page)}
     found = {page: _roots(page) for page in INTRODUCTIONS}
@@ -198,7 +198,7 @@ def _heading(kind: type[BaseModel]) -> str:
 
 def _link_from(page: str) -> Callable[[type[BaseModel]], str]:
     """Return what links a kind of section, on the page *page*."""
-    homes = {kind: home for home, kinds in _pages().items() for kind in kinds}
+    homes = {kind: home for home, kinds in kinds_by_page().items() for kind in kinds}
 
     def link(kind: type[BaseModel]) -> str:
         home, heading = homes[kind], _heading(kind)

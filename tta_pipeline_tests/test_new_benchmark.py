@@ -276,6 +276,15 @@ def test_images_of_ones_own_are_in_no_published_set(root: Path, tmp_path: Path, 
     assert ("mine", ("snow", "fog")) == (benchmark.dataset.name, benchmark.dataset.names)
 
 
+def test_images_of_ones_own_do_not_get_the_name_of_a_published_set(root: Path, tmp_path: Path):
+    """Their results would be called those of ImageNet-C; so no file is written."""
+    finished = run(tmp_path, "imagenet_c", root)
+
+    assert 1 == finished.exit_code
+    assert "my_imagenet_c" in finished.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_no_folder_is_left_out_beside_one_of_a_known_name(root: Path, tmp_path: Path):
     """Whether packed or not, a shift that no set has is evaluated too."""
     write_tree(root / "drizzle" / "1", classes=CLASSES)

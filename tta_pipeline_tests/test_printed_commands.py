@@ -34,8 +34,9 @@ PLACES = {
     "/shared": "$WORLD/shared",
     "/larger": "$WORLD/larger",
     "/local": "$WORLD/local",
+    "imagenet_c": "small_c",
 }
-"""Places of a reader's machine, and what stands for them in the world of the test."""
+"""Places and datasets of a reader, and what stands for them in the world of the test."""
 MINE = """
 title: Few digits
 images: {kind: digits, num_test: 40, severity_table: imagenet_c}
@@ -73,6 +74,7 @@ ARCHIVES = {
 WNIDS = ("n01440764", "n01443537")
 METHOD, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/own-method.md").read_text(), re.DOTALL)
 BEFORE = {
+    "docs/guides/storage.md": f"{IMAGENET_C}\ntta-pipeline run imagenet_c --corruption fog --severity 5",
     "docs/guides/own-images.md": "rm data/benchmarks/mine.yaml",
     "docs/guides/own-method.md": f"""cat > my_method.py <<'PYTHON'
 {METHOD}PYTHON

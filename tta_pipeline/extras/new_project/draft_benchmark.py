@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tta_pipeline import benchmarks
 from tta_pipeline.benchmarks.model_specs import NetworkSection
+from tta_pipeline.data.datasets.dataset_files import shipped_sets
 from tta_pipeline.data.images.images_section import Survey
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.extras.new_project.draft_sets import draft_sets
@@ -55,6 +56,11 @@ def draft_benchmark(
     if like == OF_SETS:
         return draft_sets(name, *paths)
     found = survey(paths, own_folder) if paths else EXAMPLES[like]
+    if found.dataset.name == "custom" and name in shipped_sets():
+        raise BenchmarkFileError(
+            f"{name} is the name of a published dataset, but the images found are not that dataset; expected another "
+            f"name, since results on different datasets must not share one: write `new-benchmark my_{name}`"
+        )
     is_complete = found is EXAMPLES[ALL_METHODS]
     text = all_methods_text() if is_complete else benchmark_text(name, found, draft_model and draft_model(found))
     return Draft(text=text, commands=next_commands(name, found), remarks=found.remarks)
