@@ -80,7 +80,10 @@ class Benchmark(ConfigModel):
         given = {name: content for name, content in value.items() if name not in ("custom", "classes")}
         if "classes" in value:
             if "class_map" in value:
-                raise ValueError("found classes and class_map; expected one of them, since both mean the same")
+                raise ValueError(
+                    "both classes and class_map are given, but they mean the same; expected only one of them: remove "
+                    "the other"
+                )
             given["class_map"] = value["classes"]
         return {**defaults, **given, "dataset": dataset}
 
@@ -91,9 +94,11 @@ class Benchmark(ConfigModel):
         known = dataset.names if info.field_name == "corruptions" else dataset.cell_severities
         if unknown := [each for each in found if each not in known]:
             choices = name_choices(unknown, known, listed_in=f"the dataset {dataset.name}")
-            raise ValueError(f"found {', '.join(map(str, unknown))}; expected any of {choices}")
+            raise ValueError(
+                f"the dataset {dataset.name} does not have {', '.join(map(str, unknown))}; expected any of {choices}"
+            )
         if len(set(found)) != len(found) or not found:
-            raise ValueError(f"found {list(found)}; expected at least one, each once")
+            raise ValueError(f"the list is {list(found)}; expected at least one entry and no duplicates")
         return found
 
     @field_validator("photograph_pattern")
@@ -102,9 +107,12 @@ class Benchmark(ConfigModel):
         try:
             num_groups = re.compile(pattern).groups
         except re.error as error:
-            raise ValueError(f"found {pattern!r} ({error}); expected a regular expression") from error
+            raise ValueError(
+                f"{pattern!r} is not a valid regular expression ({error}); expected a pattern with a group in "
+                "parentheses, such as ([0-9]+)$"
+            ) from error
         if pattern and not num_groups:
-            raise ValueError(f"found {pattern!r}; expected a group in parentheses, such as ([0-9]+)$")
+            raise ValueError(f"{pattern!r} has no group; expected a group in parentheses, such as ([0-9]+)$")
         return pattern
 
     @field_validator("models")
@@ -140,15 +148,27 @@ class Benchmark(ConfigModel):
         yield from _names_alike("experiments", self.experiments)
         for name in self.experiments:
             if f"{name}_checks" in self.experiments:
-                yield f"experiments {name} and {name}_checks; expected another name, since {name} has checks so named"
+                yield (
+                    f"experiments.{name}_checks has the name that the checks of {name} have; expected another name: "
+                    f"rename {name}_checks"
+                )
 
     def _shard_problems(self) -> Iterator[str]:
         if self.shards is None and not self.images.has_shards:
-            yield "shards is missing"
+            yield (
+                "shards is missing; expected a section with num_shards, samples_per_shard or max_shard_bytes: add "
+                "one, such as `shards: {num_shards: 4}`"
+            )
         if self.shards is not None and self.images.has_shards:
-            yield "shards is given, but images.kind is 'shards', and these exist; expected no section shards"
+            yield (
+                "shards is given, but images.kind is 'shards', so the shards exist already; expected no section "
+                "shards: remove it"
+            )
         if self.train_shards is not None and (self.images.has_shards or not self.images.has_train):
-            yield "train_shards is given, but there are no training images to write as shards; expected images.train"
+            yield (
+                "train_shards is given, but there are no training images to write as shards; expected images.train, "
+                "with images.kind other than 'shards': add it, or remove train_shards"
+            )
 
     def _context(self) -> FileContext:
         return FileContext(
@@ -215,13 +235,13 @@ class Benchmark(ConfigModel):
         if self.dataset.held_out:
             return (
                 f"{self.name} reports all shifts that {self.dataset.name} holds out, "
-                f"{', '.join(self.dataset.held_out)}; expected held-out corruptions that are not reported: leave "
-                "some out of corruptions"
+                f"{', '.join(self.dataset.held_out)}, so none is left for tuning; expected at least one held-out shift "
+                "that is not reported: remove it from corruptions"
             )
         return (
-            f"the dataset {self.dataset.name} of {self.name} holds out no shifts to choose on; expected shifts in "
-            "its field held_out: tune on a set with held_out shifts, such as imagenet_c, and set the value by hand, or "
-            "describe your dataset with some of its shifts held out"
+            f"the dataset {self.dataset.name} of {self.name} holds out no shifts for tuning; expected shifts in its "
+            "field held_out: tune on a dataset that has some, such as imagenet_c, and copy the values to "
+            "hyperparameters, or list shifts of your own dataset in held_out"
         )
 
     def severities_of(self, experiment_name: str) -> tuple[int, ...]:
@@ -314,4 +334,7 @@ def _names_alike(field: str, names: Collection[str]) -> Iterator[str]:
     """Yield a sentence if *names* of the section *field* would be the same name on some file systems."""
     counts = Counter(name.lower() for name in names)
     if alike := [name for name in names if counts[name.lower()] > 1]:
-        yield f"{field} {', '.join(alike)} differ only in case; expected names that differ on any file system"
+        yield (
+            f"{field}: the names {', '.join(alike)} differ only in case; expected names that differ on any file "
+            "system: rename all but one"
+        )

@@ -65,8 +65,8 @@ class Experiment(ConfigModel):
         count = value.get("count")
         if list(value) != ["count"] or type(count) is not int or not 1 <= count <= _MAX_SEEDS:
             raise ValueError(
-                f"found {short_repr(value)}; expected a list of seeds, or {{count: 100}} for 0 to 99, at most "
-                f"{_MAX_SEEDS:,}"
+                f"the value is {short_repr(value)}; expected a list of seeds, or {{count: 100}} for 0 to 99, with at "
+                f"most {_MAX_SEEDS:,} seeds"
             )
         return tuple(range(count))
 
@@ -81,7 +81,8 @@ class Experiment(ConfigModel):
             return {**value, "method": base}  # pydantic raises an error for these hyperparameters
         if twice := sorted(pieces.keys() & given):
             raise ValueError(
-                f"found {', '.join(twice)} in method and in hyperparameters; expected a field in one of them only"
+                f"method and hyperparameters both set {', '.join(twice)}; expected each value in only one of them: "
+                "remove it from the other"
             )
         return {**value, "method": base, "hyperparameters": {**pieces, **given}}
 
@@ -89,8 +90,8 @@ class Experiment(ConfigModel):
     def _has_a_list(self) -> "Experiment":
         if ORDERS[self.protocol.order].needs_list and (self.subset is None or self.subset.file is None):
             raise ValueError(
-                f"found order {self.protocol.order} without a list; expected subset: {{file: FILE}}, a file with one "
-                "sample per line in the order of the stream, since neither images nor shards record when one was "
+                f"order {self.protocol.order} needs a list of samples; expected subset: {{file: FILE}}, with one "
+                "sample per line in the order of the stream, since neither images nor shards record when an image was "
                 "taken"
             )
         return self
@@ -99,22 +100,22 @@ class Experiment(ConfigModel):
     def _configured(self) -> "Experiment":
         if self.protocol.sliding_window > 1 and self.batch_size != 1:
             raise ValueError(
-                f"found batch_size {self.batch_size} with a window of {self.protocol.sliding_window}; expected "
-                "batch_size 1"
+                f"batch_size is {self.batch_size}, but the protocol has a sliding_window of "
+                f"{self.protocol.sliding_window}; expected batch_size 1, since a window moves by single images"
             )
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
-            raise ValueError(f"found seeds {list(self.seeds)}; expected distinct seeds")
+            raise ValueError(f"seeds is {list(self.seeds)}; expected each seed only once: remove the duplicates")
         try:
             if self.precision == "fp16" and self.configured_hyperparameters().takes_gradients:
                 raise ValueError(
-                    f"found precision fp16 with {self.method}, whose gradients would vanish in fp16; expected bf16, "
-                    "tf32 or fp32"
+                    f"precision is fp16, but {self.method} computes gradients, which would vanish in fp16; expected "
+                    "bf16, tf32 or fp32"
                 )
             if self.protocol.predict_after_update and not self.entry.predicts_by_network:
                 raise ValueError(
-                    f"found predict_after_update with {self.method}, which does not predict with an adapted "
-                    "network alone; expected a method such as tent or sar, or your method's entry with "
-                    "`predicts_by_network=True`"
+                    f"predict_after_update is set, but {self.method} does not predict with an adapted network alone; "
+                    "expected a method that does, such as tent or sar: change the method, or set "
+                    "`predicts_by_network=True` in the entry of your own"
                 )
             self.entry.require_batch_size(self.method_batch_size)
             self.configured_hyperparameters()
@@ -123,7 +124,8 @@ class Experiment(ConfigModel):
         except (TypeError, AttributeError, LookupError) as error:
             # The user's own entry is malformed, or its hyperparameters raise.
             raise ValueError(
-                f"method is {self.method!r}, and its entry raised {error!r}; expected a working MethodEntry: correct it"
+                f"the MethodEntry of method {self.method!r} raised {error!r}; expected an entry whose hyperparameters "
+                "can be built: correct the code of the entry"
             ) from error
         return self
 
@@ -139,21 +141,26 @@ class Experiment(ConfigModel):
         yield from self.protocol.problems(f"{field}.protocol", file)
         if self.entry.source_data == "required" and not file.images.has_clean:
             other = self.entry.without_source_data
-            advice = f", or method {other}, which {self.method} is without them" if other else ""
-            yield f"{field}.method {self.method} needs clean images; expected images.clean{advice}"
+            advice = f", or method {other}, the variant without them" if other else ""
+            yield f"{field}.method is {self.method}, which needs clean images; expected images.clean{advice}"
         yield from self._tuned_problems(name, file)
 
     def _tuned_problems(self, name: str, file: FileContext) -> Iterator[str]:
         field, tuned_as = f"experiments.{name}.tuned", self.tuned_as(name)
         if tuned_as is None:
             return
-        if tuned_as not in file.tunings:
-            known = name_choices(tuned_as, file.tunings, listed_in="the section tuning") if file.tunings else ""
-            yield f"{field} is {self.tuned!r}; expected one of {known or 'none, since there is no section tuning'}"
+        if not file.tunings:
+            yield (
+                f"{field} is {self.tuned!r}, but there is no section tuning; expected an entry for {tuned_as}: add "
+                f"`tuning: {{{tuned_as}: {{}}}}`"
+            )
+        elif tuned_as not in file.tunings:
+            known = name_choices(tuned_as, file.tunings, listed_in="the section tuning")
+            yield f"{field} is {self.tuned!r}; expected one of {known}"
         elif not file.held_out:
             yield f"{field} is {self.tuned!r}; {file.why_none_held_out}"
         elif (method := file.methods.get(tuned_as, self.method)) != self.method:
-            yield f"{field} is {tuned_as}, an experiment with method {method}; expected one with method {self.method}"
+            yield f"{field} is {tuned_as}, whose method is {method}; expected an experiment with method {self.method}"
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
@@ -204,7 +211,7 @@ def split_method(method: Mapping[str, object]) -> tuple[str, dict[str, object]]:
     """
     if not isinstance(method.get("base"), str):
         raise ValueError(  # noqa: TRY004 - a bad value to pydantic
-            f"method is {short_repr(method)}; expected the name of a method, or its pieces, such as "
+            f"method is {short_repr(method)}; expected the name of a method, or a combination with a base, such as "
             "{base: tent, loss: come, reset: asr}"
         )
     return str(method["base"]), {piece: value for piece, value in method.items() if piece != "base"}
@@ -224,6 +231,9 @@ def expand_protocols(experiments: Any) -> Any:
             its_name = Protocol.model_validate(protocol).name
             full_name = name if its_name == Protocol().name else f"{name}_{its_name}"
             if full_name in found:
-                raise ValueError(f"found {full_name} twice; expected names of experiments, each once")
+                raise ValueError(
+                    f"two experiments have the name {full_name}; expected distinct names: rename one, or list each "
+                    "protocol only once"
+                )
             found[full_name] = {**rest, "protocol": protocol}
     return found

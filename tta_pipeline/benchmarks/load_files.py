@@ -25,7 +25,7 @@ from tta_pipeline.util.yaml_document import read_document
 ENDING = ".yaml"
 FIRST_FILE = EMBEDDED_BENCHMARKS / "templates" / "first.yaml"
 """The benchmark file of a new project."""
-UNEXPECTED_ERROR = "an error that nobody expected"
+UNEXPECTED_ERROR = "an unexpected error"
 """Words for an error of an unexpected type, from a user's own code or a bug of this project."""
 
 
@@ -51,7 +51,7 @@ class Fault:
 def experiment_choices(benchmark: Benchmark, names: object) -> str:
     """Return what was expected instead of *names*, one or several names that *benchmark* has no experiments for."""
     if not benchmark.experiments:
-        return "one of none, since there are no experiments"
+        return "an experiment of the benchmark file, which has no valid ones"
     listed_in = f"`tta-pipeline results list {benchmark.name}`"
     return f"one of {name_choices(names, benchmark.experiments, listed_in=listed_in)}"
 
@@ -77,8 +77,8 @@ class LoadedBenchmarks:
         known = name_choices(name, self.benchmarks, listed_in="`tta-pipeline doctor`")
         where = " or ".join(map(str, self.folders))
         raise self._find_fault(name, None) or BenchmarkFileError(
-            f"found no benchmark {name!r} in {where}; expected one of {known}: correct the name, work in the folder of "
-            "the project, or set TTA_DATA_ROOT"
+            f"There is no benchmark {name!r} in {where}; expected one of {known}: correct the name, change to the "
+            "folder of your project, or set TTA_DATA_ROOT"
         )
 
     def parts_of(self, name: str) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class LoadedBenchmarks:
         if name in experiments:
             return experiments[name]
         raise self._find_fault(benchmark_name, name) or BenchmarkFileError(
-            f"found no experiment {name!r} of {benchmark_name}; expected "
+            f"{benchmark_name} has no experiment {name!r}; expected "
             f"{experiment_choices(self.benchmark(benchmark_name), name)}"
         )
 
@@ -180,7 +180,7 @@ def load_benchmark(path: Path) -> Benchmark:
         found = [part.validate() for part in _split_sets(path, read_document(path))]
         if len(found) > 1:
             raise BenchmarkFileError(
-                f"{path} has {len(found)} datasets; expected one dataset: write the others into another file"
+                f"{path} has {len(found)} datasets; expected only one: move the others to their own files"
             )
     return found[0]
 
@@ -237,8 +237,8 @@ def _named(path: Path) -> Iterator[None]:
 
 def _describe_unexpected(error: BaseException) -> str:
     return (
-        f"found {UNEXPECTED_ERROR}, {short_repr(error, 200)}; expected what docs/reference/benchmark/index.md "
-        "describes: correct it"
+        f"reading the file raised {UNEXPECTED_ERROR}, {short_repr(error, 200)}; expected a file as described in "
+        "docs/reference/benchmark/index.md: correct the field or the Python code that the error names"
     )
 
 
@@ -265,7 +265,8 @@ class _Part:
         where = f"{self.path}, set {self.name}" if self.name else f"{self.path}"
         if self.content.get("name", self.file) != self.file:
             raise BenchmarkFileError(
-                f"{where}: name is {short_repr(self.content['name'])}; expected no name: the file name is used"
+                f"{where}: name is {short_repr(self.content['name'])}, but the name of the file is used; expected no "
+                "field name: remove it, or rename the file"
             )
         content = {**self.content, "name": name, **instead}
         try:
@@ -305,8 +306,8 @@ class _Part:
                 found = self.validate(experiments={name: experiment}).experiments
                 for twice in found.keys() & right.keys():
                     raise BenchmarkFileError(  # noqa: TRY301
-                        f"{self.path}: experiments.{name} expands to {twice}, which already exists; expected new "
-                        "names: rename one"
+                        f"{self.path}: experiments.{name} makes the experiment {twice}, which already exists; "
+                        "expected distinct names: rename one"
                     )
                 self.validate(experiments=right | found)
             except BenchmarkFileError as error:
@@ -331,18 +332,23 @@ def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
     sets, shared = content["sets"], {name: value for name, value in content.items() if name != "sets"}
     if not isinstance(sets, dict) or not sets or not all(isinstance(each, dict) for each in sets.values()):
         raise BenchmarkFileError(
-            f"{path}: sets is {short_repr(sets)}; expected a section for each dataset, such as "
-            "imagenet_r: {images: ...}"
+            f"{path}: sets is {short_repr(sets)}; expected one section per dataset, such as imagenet_r: {{images: ...}}"
         )
     for name, section in sets.items():
         if not is_benchmark_name(str(name)):
-            raise BenchmarkFileError(f"{path}: sets has {short_repr(name)}; expected letters, digits and single _")
+            raise BenchmarkFileError(
+                f"{path}: sets has the section {short_repr(name)}; expected letters, digits and single _, a letter "
+                "first, and no reserved word such as results: rename it"
+            )
         if odd := sorted(set(section) - _SET_FIELDS):
             choices = name_choices(odd, sorted(_SET_FIELDS), listed_in=Benchmark.listed_in)
-            raise BenchmarkFileError(f"{path}: sets.{name} has {', '.join(odd)}; expected any of {choices}")
+            raise BenchmarkFileError(
+                f"{path}: sets.{name} has the unknown field {', '.join(odd)}; expected any of {choices}"
+            )
         if twice := sorted({"images", "dataset", "custom"} & set(shared)):
             raise BenchmarkFileError(
-                f"{path}: found {', '.join(twice)} next to sets; expected this field in each section of sets"
+                f"{path}: found {', '.join(twice)} outside sets; expected this field in each section of sets: move it "
+                "there"
             )
         of_a_set = section if "custom" in section else {**section, "dataset": name}
         yield _Part(path=path, file=path.stem, name=name, content={**shared, **of_a_set}, origins=origins)
@@ -374,7 +380,10 @@ def _find_files(*folders: Path, faults: list[Fault]) -> Iterator[Path]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            sentence = f"{folder} cannot be listed ({error.strerror}); expected a folder of benchmark files: correct it"
+            sentence = (
+                f"{folder} cannot be listed ({error.strerror}); expected a folder of benchmark files: check its type "
+                "and permissions"
+            )
             faults.append(Fault(path=folder, sentence=sentence))
             continue
         yield from found

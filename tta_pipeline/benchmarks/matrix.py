@@ -89,7 +89,7 @@ class Matrix(ConfigModel):
     def _excludes_some(self) -> "Matrix":
         everything = tuple(self._all_combinations())
         if not everything:
-            raise ValueError("found no models or no methods; expected at least one of each")
+            raise ValueError("models or methods is empty; expected at least one of each")
         for position, each in enumerate(self.exclude):
             if not any(map(each.matches, everything)):
                 models, methods, protocols = (
@@ -97,11 +97,14 @@ class Matrix(ConfigModel):
                     for names in zip(*((one.model, one.method, one.protocol.name) for one in everything), strict=True)
                 )
                 raise ValueError(
-                    f"exclude.{position} is {each.model_dump(exclude_none=True)}, and excludes nothing; expected a "
-                    f"model of {models}, a method of {methods} or a protocol of {protocols}"
+                    f"exclude.{position} is {each.model_dump(exclude_none=True)}, which matches no combination of the "
+                    f"matrix; expected a model of {models}, a method of {methods} or a protocol of {protocols}"
                 )
         if not self.combinations:
-            raise ValueError("exclude leaves nothing of the matrix; expected at least one experiment")
+            raise ValueError(
+                "exclude removes every combination of the matrix; expected at least one experiment to be left: "
+                "remove an entry of exclude"
+            )
         return self
 
     @property
@@ -149,9 +152,9 @@ def expand_matrices(content: Mapping[str, object]) -> tuple[Mapping[str, object]
         for each in matrix.combinations:
             if each.name in origins:
                 raise ValueError(
-                    f"found the experiment {each.name} in {origins[each.name]} and in {origin}; expected distinct "
-                    f"names: exclude it, or name a variant of the method, as {{{each.method}: {{}}, "
-                    f"name: {each.method}_2}}"
+                    f"the experiment {each.name} of {origin} already exists in {origins[each.name]}; expected "
+                    "distinct names: exclude it, or name this variant of the method, as in "
+                    f"`{{{each.method}: {{}}, name: {each.method}_2}}`"
                 )
             origins[each.name] = origin
             made[each.name] = each.content
@@ -171,13 +174,16 @@ def _parse_variant(method: Any) -> tuple[str, str, Mapping[str, object]]:
     found = {key: value for key, value in method.items() if key != "name"} if isinstance(method, dict) else {}
     if len(found) != 1:
         raise ValueError(
-            f"methods has {short_repr(method)}; expected the name of a method, {{eata: {{lr: 0.001}}}} or "
-            "{eata: {lr: 0.001}, name: eata_fast}"
+            f"methods has {short_repr(method)}, which is not a method; expected a name such as eata, "
+            "`{eata: {lr: 0.001}}`, or `{eata: {lr: 0.001}, name: eata_fast}`"
         )
     ((of, hyperparameters),) = found.items()
     name = method.get("name", of)
     if ":" in str(name):
-        raise ValueError(f"methods has {name} without a name; expected a name, as in {{'{name}': {{}}, name: mine}}")
+        raise ValueError(
+            f"methods has {name}, which cannot name an experiment; expected a name for it, as in "
+            f"`{{'{name}': {{}}, name: mine}}`"
+        )
     return str(name), str(of), hyperparameters if hyperparameters is not None else {}
 
 

@@ -32,8 +32,8 @@ from tta_pipeline.util.user_functions import find_function_file
 def _refuse_eight_bits(value: object) -> object:
     if isinstance(value, int | float) and value > 1:
         raise ValueError(
-            f"found {value:g}; expected at most 1, since pixels are in [0, 1] before they are normalised: divide a "
-            "mean or deviation of pixels up to 255 by 255"
+            f"{value:g} is above 1; expected at most 1, since pixels are scaled to [0, 1] before normalisation: "
+            "divide values for pixels from 0 to 255 by 255"
         )
     return value
 
@@ -225,12 +225,20 @@ class PythonModel(NetworkSection):
         facts = ("sha256", "mean", "std")
         if self.is_untrained:
             if given := [name for name in ("sha256", "state") if getattr(self, name) is not None]:
-                raise ValueError(f"found {', '.join(given)} with weights none; expected a file, or only mean and std")
+                raise ValueError(
+                    f"{', '.join(given)} is set, but weights is none; expected a file of weights, or only mean and std"
+                )
             return self
         if self.weights is not None and (missing := [name for name in facts if getattr(self, name) is None]):
-            raise ValueError(f"found weights without {', '.join(missing)}; expected sha256, mean and std with them")
+            raise ValueError(
+                f"weights is set without {', '.join(missing)}; expected sha256, mean and std of the file of weights: "
+                "add what is missing"
+            )
         if self.weights is None and (given := [name for name in (*facts, "state") if getattr(self, name) is not None]):
-            raise ValueError(f"found {', '.join(given)} without weights; expected weights, which these fields describe")
+            raise ValueError(
+                f"{', '.join(given)} is set without weights; expected the file of weights that it describes: add "
+                "weights, or remove it"
+            )
         return self
 
     @property
@@ -268,8 +276,8 @@ def require_commit(revision: str, repository: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{40}", revision):
         address = f"https://huggingface.co/{repository}"
         raise ValueError(
-            f"found {revision!r}; expected a commit of 40 hexadecimal digits, since a branch moves: "
-            f"`git ls-remote {address} {revision or 'main'}` prints it"
+            f"revision {revision!r} is not a commit hash; expected 40 hexadecimal digits, since a branch moves: run "
+            f"`git ls-remote {address} {revision or 'main'}` to get it"
         )
     return revision
 
@@ -311,7 +319,9 @@ class ZeroShotModel(ModelSection):
     @classmethod
     def _have_a_place(cls, templates: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
         if isinstance(templates, tuple) and not (templates and all("{}" in text for text in templates)):
-            raise ValueError(f"found templates {list(templates)}; expected texts with {{}} for the name")
+            raise ValueError(
+                f"templates is {list(templates)}; expected at least one prompt, each with {{}} for the class name"
+            )
         return templates
 
     def with_templates(self, templates: tuple[str, ...]) -> Self:
@@ -340,9 +350,9 @@ class OpenClipModel(ZeroShotModel):
     @model_validator(mode="after")
     def _one_source_of_weights(self) -> Self:
         if (self.pretrained is None) == (self.weights is None):
-            raise ValueError("found both or neither of pretrained and weights; expected exactly one of them")
+            raise ValueError("pretrained and weights are both set or both missing; expected exactly one of them")
         if (self.weights is None) != (self.sha256 is None):
-            raise ValueError("found one of weights and sha256; expected the two together, or neither")
+            raise ValueError("only one of weights and sha256 is set; expected both or neither")
         return self
 
 
@@ -368,11 +378,13 @@ class TransformersModel(ZeroShotModel):
     @model_validator(mode="after")
     def _one_source_of_weights(self) -> Self:
         if (self.hf is None) == (self.folder is None):
-            raise ValueError("found both or neither of hf and folder; expected exactly one of them")
+            raise ValueError("hf and folder are both set or both missing; expected exactly one of them")
         if (self.folder is None) != (self.sha256 is None):
-            raise ValueError("found one of folder and sha256; expected the two together, or neither")
+            raise ValueError("only one of folder and sha256 is set; expected both or neither")
         if self.hf is None and self.revision is not None:
-            raise ValueError("found revision without hf; expected hf too, or neither")
+            raise ValueError(
+                "revision is set without hf; expected it only for a repository of the Hugging Face Hub: remove it"
+            )
         if self.hf is not None:
             require_commit(self.revision or "", self.hf)
         return self
@@ -406,7 +418,7 @@ def _or_added_network(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     found = _or_added(value, handler)
     if not isinstance(found, NetworkSection):
         raise ValueError(  # noqa: TRY004 - a bad value to pydantic
-            f"found kind {found.kind}, which is no network; expected one that can be trained"
+            f"kind {found.kind} is not a network; expected a network that can be trained, such as small or torchvision"
         )
     return found
 
@@ -435,20 +447,29 @@ class TrainedModel(Recipe, ModelSection):
         if not isinstance(value, dict) or "width" not in value:
             return value
         if "network" in value:
-            raise ValueError("found width and network; expected one of them: width belongs to the small network")
+            raise ValueError(
+                "width and network are both set; expected only one of them, since width belongs to the small network: "
+                "remove the other"
+            )
         rest = {name: content for name, content in value.items() if name != "width"}
         return {**rest, "network": {"kind": "small", "width": value["width"]}}
 
     @model_validator(mode="after")
     def _has_weights_to_start_from(self) -> Self:
         if self.fine_tune and not self.network.has_weights:
-            raise ValueError("found fine_tune with the small network, which has no weights; expected another network")
+            raise ValueError(
+                "fine_tune is set, but the small network has no weights to start from; expected a network with "
+                "weights: choose another network, or remove fine_tune"
+            )
         return self
 
     def problems(self, name: str, file: FileContext) -> Iterator[str]:
         """Yield why the model cannot be trained on the training images of *file*."""
         if not file.images.has_train:
-            yield f"models.{name}.kind is 'trained' and there are no training images; expected images.train"
+            yield (
+                f"models.{name}.kind is 'trained', but there are no training images; expected images.train: add it, "
+                "or choose another kind"
+            )
             return
         found = f"models.{name}.loader is {self.loader}"
         if self.loader == "webdataset" and file.images.is_remote:

@@ -142,13 +142,14 @@ class Protocol(ConfigModel):
     def _consistent(self) -> "Protocol":
         if (self.order == "dirichlet") != (self.delta is not None):
             raise ValueError(
-                f"found order {self.order} and delta {self.delta}; expected delta, such as 0.1, only with dirichlet"
+                f"order is {self.order} and delta is {self.delta}; expected a delta, such as 0.1, if and only if "
+                "order is dirichlet"
             )
         self._require_own_settings("order", ORDERS)
         if self.order != "stored" and self.stream.only_usual_because:
             raise ValueError(
-                f"found order {self.order} with shift {self.shift}; expected stored, since "
-                f"{self.stream.only_usual_because}"
+                f"order is {self.order}, but with shift {self.shift}, {self.stream.only_usual_because}; expected "
+                "order stored"
             )
         self._require_own_settings("shift", SHIFTS)
         return self
@@ -162,8 +163,11 @@ class Protocol(ConfigModel):
         found = getattr(self, field)
         for setting, names in takers.items():
             if found not in names and self._is_given(setting):
-                expected = f"{field} {names[0]}" if field == "order" else " or ".join(names)
-                raise ValueError(f"found {setting} {getattr(self, setting)} with {field} {found}; expected {expected}")
+                expected = f"{field} {' or '.join(names)}"
+                raise ValueError(
+                    f"{setting} is {getattr(self, setting)}, but {field} is {found}; expected {expected}: change "
+                    f"{field}, or remove {setting}"
+                )
 
     @model_validator(mode="after")
     def _feeds_in_one_way(self) -> "Protocol":
@@ -174,20 +178,26 @@ class Protocol(ConfigModel):
         if excluding and SHIFTS[self.shift].drive is not StreamProtocol.drive:
             ways.append(f"shift {self.shift}")
         if len(ways) > 1:
-            raise ValueError(f"found {' with '.join(ways)}; expected one of them")
+            raise ValueError(f"{' and '.join(ways)} cannot be combined; expected only one of them")
         if self.unknown is not None and not self.stream.takes_unknown:
             raise ValueError(
-                f"found unknown with shift {self.shift}; expected another shift, in which unknown images can be "
-                "anywhere among the known ones of their cell"
+                f"unknown is set, but shift is {self.shift}; expected a shift in which unknown images can be anywhere "
+                "among the known images of their cell, such as continual"
             )
         return self
 
     def problems(self, field: str, file: FileContext) -> Iterator[str]:
         """Yield a sentence for each problem of this protocol, in *field*, with the other sections of *file*."""
         if self.clean != "never" and not file.images.has_clean:
-            yield f"{field}.clean needs clean images; expected images.clean"
+            yield (
+                f"{field}.clean is {self.clean}, but there are no clean images; expected images.clean: add it, or set "
+                "clean to never"
+            )
         if self.unknown is not None and self.unknown.benchmark == file.benchmark:
-            yield f"{field}.unknown.benchmark is {file.benchmark}; expected another benchmark's name"
+            yield (
+                f"{field}.unknown.benchmark is {file.benchmark}, which is this benchmark; expected the name of "
+                "another benchmark"
+            )
 
     def _is_given(self, setting: str) -> bool:
         return bool(getattr(self, setting) != type(self).model_fields[setting].default)
@@ -255,7 +265,9 @@ class Subset(ConfigModel):
         kinds = ("first", "random", "imbalance_factor", "file")
         given = [name for name in kinds if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"found {', '.join(given) or 'nothing'}; expected one of {', '.join(kinds)}")
+            raise ValueError(
+                f"the subset has {', '.join(given) or 'no selection'}; expected exactly one of {', '.join(kinds)}"
+            )
         return self
 
     @property

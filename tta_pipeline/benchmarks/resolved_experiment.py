@@ -56,17 +56,18 @@ def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Lo
     if tuned_as is None:
         return ResolvedExperiment(experiment=experiment, origin=find_origin(benchmark, experiment), tuning=None)
     stored, run = _read_choice(benchmark, tuned_as, locations)
-    require_held_out(benchmark, run.shifts, f"{stored.path} chose hyperparameters")
+    require_held_out(benchmark, run.shifts, f"{stored.path} has hyperparameters chosen")
     if run.method != experiment.method:
         raise EvaluationError(
-            f"{stored.path} is a choice for method {run.method}; expected one for {experiment.method}: tune again: "
-            f"tta-pipeline tune {benchmark.name} {tuned_as}"
+            f"{stored.path} has hyperparameters for method {run.method}; expected some for the method "
+            f"{experiment.method}: run "
+            f"`tta-pipeline tune {benchmark.name} {tuned_as}` again"
         )
     asked = benchmark.tuning[tuned_as].criterion
     if run.criterion != asked:
         raise EvaluationError(
-            f"{stored.path} is a choice by {run.criterion}; expected one by {asked}, the criterion of "
-            f"tuning.{tuned_as}: tune again: tta-pipeline tune {benchmark.name} {tuned_as}"
+            f"{stored.path} has hyperparameters chosen by {run.criterion}; expected the criterion of "
+            f"tuning.{tuned_as}, {asked}: run `tta-pipeline tune {benchmark.name} {tuned_as}` again"
         )
     with_choice = _apply_choice(experiment, run)
     return ResolvedExperiment(
@@ -86,8 +87,8 @@ def require_held_out(benchmark: Benchmark, shifts: tuple[str, ...], who: str) ->
     if odd := [shift for shift in shifts if shift not in benchmark.held_out]:
         held_out = ", ".join(benchmark.held_out) or "none"
         raise EvaluationError(
-            f"{who} on {', '.join(odd)}; expected shifts that {benchmark.dataset.name} holds out and "
-            f"{benchmark.name} does not report, which are {held_out}: tune again on these, or set the values by hand"
+            f"{who} on {', '.join(odd)}; expected shifts that {benchmark.dataset.name} holds out and {benchmark.name} "
+            f"does not report ({held_out}): tune again on these, or set the values in hyperparameters"
         )
 
 
@@ -144,8 +145,8 @@ def _read_choice(benchmark: Benchmark, name: str, locations: Locations) -> tuple
     found = find_choices(locations, benchmark.name, name)
     if not found:
         raise EvaluationError(
-            f"found no chosen hyperparameters of {name} in {locations.results(benchmark.name) / TUNINGS}; expected a "
-            f"finished tuning: tta-pipeline tune {benchmark.name} {name}"
+            f"no hyperparameters have been chosen for {name} in {locations.results(benchmark.name) / TUNINGS}; "
+            f"expected a finished tuning: run `tta-pipeline tune {benchmark.name} {name}`"
         )
     return found[-1]
 
@@ -172,8 +173,8 @@ def _apply_choice(experiment: Experiment, run: TuningRun) -> Experiment:
         changed.configured_hyperparameters()
     except ValueError as error:
         raise EvaluationError(
-            f"the chosen hyperparameters {run.chosen} do not fit {experiment.method}: {error}; expected values that "
-            "the method takes: tune again"
+            f"{experiment.method} does not accept the chosen hyperparameters {run.chosen} ({error}); expected values "
+            "that it accepts: tune the experiment again"
         ) from error
     return changed
 

@@ -73,8 +73,8 @@ class ShardSettings(ConfigModel):
     def _has_a_number(cls, shard_name: str | None) -> str | None:
         if shard_name is not None and not _SHARD_NAME.fullmatch(shard_name):
             raise ValueError(
-                f"found {shard_name!r}; expected letters, digits and _ - . with one number of fixed width and the "
-                "ending .tar, such as validation-%06d.tar"
+                f"{shard_name!r} is not a pattern of shard names; expected letters, digits, _, - and ., one number of "
+                "fixed width and the ending .tar, such as validation-%06d.tar"
             )
         return shard_name
 
@@ -82,16 +82,20 @@ class ShardSettings(ConfigModel):
     def _limits_that_agree(self) -> Self:
         limits = [name for name in _LIMITS if getattr(self, name)]
         if not limits:
-            raise ValueError(f"found no limit; expected one of {', '.join(_LIMITS)}")
+            raise ValueError(f"no limit is set for the shards; expected one of {', '.join(_LIMITS)}")
         if len(limits) > 1 and "num_shards" in limits:
-            raise ValueError(f"found limits {limits}; expected one of {', '.join(_LIMITS)}, or the last two together")
+            raise ValueError(
+                f"the limits {limits} cannot be combined; expected one of {', '.join(_LIMITS)}, or the last two "
+                "together"
+            )
         if self.interpolation != "bilinear" and self.resize is None:
             raise ValueError(
-                f"found interpolation {self.interpolation} without resize; expected resize too, or neither"
+                f"interpolation is {self.interpolation}, but resize is not set; expected interpolation only with "
+                "resize: set resize, or remove interpolation"
             )
         if self.max_shard_bytes and self.changes_images:
             raise ValueError(
-                "found max_shard_bytes for images whose size will change; expected num_shards or samples_per_shard"
+                "max_shard_bytes is set, but the images will change in size; expected num_shards or samples_per_shard"
             )
         return self
 

@@ -63,18 +63,21 @@ class TrainingInputSettings(ConfigModel):
     def _problems(self) -> Iterator[str]:
         if self.epoch_samples is not None and self.shuffle != "resampled":
             yield (
-                f"found epoch_samples with shuffle {self.shuffle}, which uses each sample once per epoch; expected "
-                "shuffle: resampled, or no epoch_samples"
+                f"epoch_samples is set, but shuffle {self.shuffle} uses each sample once per epoch; expected shuffle "
+                "resampled, or no epoch_samples"
             )
         if self.loader == "webdataset" and self.shuffle == "exact":
             yield (
-                "found loader webdataset with shuffle exact; expected buffer or resampled, since webdataset reads "
-                "shards front to back: choose one of them, or the loader indexed"
+                "shuffle is exact, but loader webdataset reads shards front to back; expected shuffle buffer or "
+                "resampled: choose one of them, or loader indexed"
             )
         if self.loader == "imagefolder" and self.shuffle != "exact":
-            yield f"found loader imagefolder with shuffle {self.shuffle}, an order of shards; expected exact"
+            yield (
+                f"shuffle is {self.shuffle}, which applies to shards, but loader imagefolder reads loose files; "
+                "expected shuffle exact"
+            )
         if self.randaugment is not None and self.augmix is not None:
-            yield "found randaugment and augmix; expected one of them"
+            yield "randaugment and augmix are both set; expected only one of them: remove the other"
 
     @property
     def draws_from_torch(self) -> bool:
@@ -128,21 +131,27 @@ class Recipe(TrainingInputSettings):
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
         if self.schedule == "one_cycle" and self.warmup_epochs:
-            yield f"found warmup_epochs {self.warmup_epochs} with schedule one_cycle; expected 0: it has its own rise"
+            yield (
+                f"warmup_epochs is {self.warmup_epochs}, but schedule one_cycle has its own warm-up; expected "
+                "warmup_epochs 0"
+            )
         if self.warmup_epochs >= self.epochs:
-            yield f"found warmup_epochs {self.warmup_epochs} of {self.epochs} epochs; expected fewer"
+            yield (
+                f"warmup_epochs is {self.warmup_epochs}, but there are only {self.epochs} epochs; expected fewer "
+                "warm-up epochs than epochs"
+            )
         if self.val_fraction and self.loader == "webdataset":
             yield (
-                f"found val_fraction {self.val_fraction} with loader webdataset, which reads shards whole; expected "
-                "loader indexed or imagefolder"
+                f"val_fraction is {self.val_fraction}, but loader webdataset reads whole shards; expected loader "
+                "indexed or imagefolder"
             )
         if self.schedule == "one_cycle" and self.optimizer == "sgd" and self.momentum != _MOMENTUM:
             yield (
-                f"found momentum {self.momentum} with schedule one_cycle, which varies it from 0.95 to 0.85 and back; "
-                "expected another schedule, or no momentum"
+                f"momentum is {self.momentum}, but schedule one_cycle varies it from 0.95 to 0.85 and back; expected "
+                "no momentum, or another schedule"
             )
         if self.select == "best" and not self.val_fraction:
             yield (
-                "found select best without val_fraction; expected a share of the training images such as 0.1, since "
-                "test images must not choose weights"
+                "select is best, but val_fraction is not set; expected a share of the training images, such as 0.1, "
+                "since test images must not choose weights: set val_fraction"
             )

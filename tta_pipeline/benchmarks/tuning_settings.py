@@ -38,8 +38,8 @@ class Tuning(ConfigModel):
     def _no_oracle(cls, found: Any) -> Any:
         if found == "oracle":
             raise ValueError(
-                "found oracle, the choice by labels of reported cells; expected one of "
-                f"{', '.join(CRITERIA_NAMES)}: `tta-pipeline tune --compare` records the oracle too"
+                f"oracle chooses by the labels of the reported cells; expected one of {', '.join(CRITERIA_NAMES)}: "
+                "run `tta-pipeline tune` with --compare to record the oracle's choice too"
             )
         return found
 
@@ -50,7 +50,7 @@ class Tuning(ConfigModel):
     ) -> dict[str, tuple[HyperparameterValue, ...]]:
         for name, values in found.items():
             if not values or len(set(values)) < len(values):
-                raise ValueError(f"found {name} with {list(values)}; expected at least one value, each once")
+                raise ValueError(f"{name} has the values {list(values)}; expected at least one value and no duplicates")
         return found
 
     def problems(self, name: str, experiment: Experiment, file: FileContext) -> Iterator[str]:

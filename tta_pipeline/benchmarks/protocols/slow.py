@@ -45,6 +45,9 @@ class Slow(StreamProtocol):
             try:
                 found = [place[name, level] for name, level in zip(order, drawn.tolist(), strict=True)]
             except KeyError as error:
-                raise StreamError(f"found no sample {error.args[0]}; expected every image at every level") from None
+                raise StreamError(
+                    f"The sample {error.args[0]} (image and severity) is missing; expected every image at every "
+                    "severity"
+                ) from None
             stretches.append(np.array(found, np.int64))
         return np.concatenate(stretches)
