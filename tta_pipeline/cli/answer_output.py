@@ -113,7 +113,9 @@ def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def obeying(*args: Any, form: Form, path: Path | None, max_rows: int | None, **kwargs: Any) -> Any:
         if form.name == "parquet" and path is None:
-            raise click.UsageError("--format parquet needs --output FILE, since a terminal cannot show it")
+            raise click.UsageError(
+                "--format parquet is binary and cannot be printed; expected a file: add --output FILE"
+            )
         if path is not None:
             form = replace(form, width=WIDTH_WITHOUT_TERMINAL, is_styled=False)
         return command(*args, output=Output(form=form, path=path, max_rows=max_rows), **kwargs)

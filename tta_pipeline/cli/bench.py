@@ -117,13 +117,16 @@ def bench(
         require_urls([location])
     generated = {name: options.pop(name) for name in ("generate", "image_size", "storage")}
     if (location is None) == (generated["generate"] is None):
-        raise click.UsageError("expected either DIR, URL or --generate N")
+        raise click.UsageError("DIR|URL and --generate are both given or both missing; expected exactly one of them")
     if model is None and _of_torchrun("WORLD_SIZE", alone=1) > 1:
-        raise click.UsageError("found torchrun without --model; expected --processes instead of torchrun")
+        raise click.UsageError(
+            "torchrun is used without --model; expected torchrun only for forward passes of a model: add --model, or "
+            "use --processes instead of torchrun"
+        )
     if model is not None and (options["num_processes"] > 1 or options["normalization"] != "own"):
         raise click.UsageError(
-            "found --processes or --normalization with --model; expected neither: the model normalises, and torchrun "
-            "starts processes"
+            "--processes or --normalization is given with --model; expected neither, since the model normalises and "
+            "torchrun starts the processes: leave them out"
         )
     is_first = _of_torchrun("RANK", alone=0) == 0
     report = say if is_first and not is_quiet else ignore_line

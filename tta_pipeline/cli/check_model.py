@@ -55,10 +55,11 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
     found = load_all_benchmarks(locations).benchmark(benchmark)
     if model not in found.models:
         known = name_choices(model, found.models, listed_in="its section models")
-        raise BenchmarkFileError(f"found no model {model!r} of {benchmark}; expected one of {known}")
+        raise BenchmarkFileError(f"{benchmark} has no model {model!r}; expected one of {known}")
     if not found.has_clean:
         raise EvaluationError(
-            f"{benchmark} has no clean images; expected images to compare normalisations on: name them in images.clean"
+            f"{benchmark} has no clean images to compare normalisations on; expected clean images: name them in "
+            "images.clean"
         )
     shard_set = ShardSet.open(locations.shards(found.name, CLEAN), expected_for_benchmark(found, locations, CLEAN))
     loaded = load_benchmark_model(found, model, locations)

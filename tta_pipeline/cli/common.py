@@ -59,7 +59,10 @@ def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             raise  # the reader closed the pipe; click ends quietly
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
-            exit_with_error(f"{where}{error.strerror or error}; expected access: check path and permissions")
+            exit_with_error(
+                f"{where}{error.strerror or error}; expected a path that can be read or written: check the path, its "
+                "permissions and the free space"
+            )
         except RuntimeError as error:
             if str(error) == "Query interrupted":  # how DuckDB reports Ctrl-C
                 raise KeyboardInterrupt from None
@@ -144,7 +147,7 @@ def require_urls(locations: Sequence[str]) -> None:
             urlsplit(location)
         except ValueError as error:
             raise click.UsageError(
-                f"{location!r} is not a URL ({error}); expected a path, or a URL such as https://host/a/b"
+                f"{location!r} is not a valid URL ({error}); expected a path, or a URL such as https://host/a/b"
             ) from None
 
 

@@ -72,11 +72,11 @@ def compare(
     """
     if are_runs and (benchmark or corruption or by_cell or by_class or points is not None):
         raise click.UsageError(
-            "found --runs with --benchmark, --corruption, --cells, --classes or --fail-if-worse; expected "
-            "these options only with experiments"
+            "--runs is given with --benchmark, --corruption, --cells, --classes or --fail-if-worse; expected these "
+            "options only with experiments: leave them out"
         )
     if by_cell and by_class:
-        raise click.UsageError("found --cells and --classes; expected one of them")
+        raise click.UsageError("--cells and --classes are both given; expected only one of them: leave one out")
     locations = Locations.from_environment()
     if are_runs:
         _compare_runs(locations, (first, second), output)
@@ -117,8 +117,8 @@ def _complete_run_id(connection: Any, beginning: str) -> str:
     if len(found) != 1:
         some = f": {abbreviate_list(found)}" if found else ""
         raise click.UsageError(
-            f"found {count_of(len(found), 'run')} whose id begins with {beginning!r}{some}; expected one run: list "
-            'them with tta-pipeline query "FROM runs"'
+            f"The id {beginning!r} matches {count_of(len(found), 'run')}{some}; expected exactly one run: list all "
+            "with `tta-pipeline query 'FROM runs'`"
         )
     return str(found[0])
 
@@ -142,13 +142,14 @@ def _pair_cells(
     known_names = dict.fromkeys(name for several in known.values() for name in several)
     if unknown := [name for name in names if name not in known_names]:
         choice = name_choices(unknown, known_names, listed_in="`tta-pipeline results list BENCHMARK`")
-        raise click.UsageError(f"found no experiment {' and no '.join(unknown)}; expected one of {choice}")
+        raise click.UsageError(f"There is no experiment {' and no '.join(unknown)}; expected one of {choice}")
     both = [each for each in asked if set(names) <= set(known[each.name])]
     if needs_one and not benchmark and (left_out or len(both) > 1):
         raise click.UsageError(
-            "found --fail-if-worse without --benchmark, and both experiments in "
+            "--fail-if-worse is given without --benchmark, but both experiments are in "
             f"{', '.join(each.name for each in both) or 'no benchmark'}"
-            f"{', and faulty benchmark files' if left_out else ''}; expected one benchmark: name it by --benchmark"
+            f"{', and some benchmark files are faulty' if left_out else ''}; expected one benchmark: name it with "
+            "--benchmark"
         )
     found = [_common_cells(each, names, locations) for each in both]
     for each in found:
@@ -158,12 +159,15 @@ def _pair_cells(
         say_seeds(each.a, each.b)
     if not evaluated:
         raise click.UsageError(
-            f"found {count_of(len(both), 'benchmark')} with experiments {names[0]} and {names[1]}, and in none a "
-            "stream and seed with results of both; expected results on the same cells and seeds: evaluate both there"
+            f"{names[0]} and {names[1]} have no results for the same stream and seed, in "
+            f"{count_of(len(both), 'benchmark')} with both experiments; expected results on the same cells and seeds: "
+            "evaluate both on these"
         )
     if corruption and not any(corruption in each.corruptions for each in evaluated):
         names_there = ", ".join(dict.fromkeys(name for each in evaluated for name in each.corruptions))
-        raise click.UsageError(f"--corruption is {corruption!r}; expected a corruption that both have: {names_there}")
+        raise click.UsageError(
+            f"--corruption is {corruption!r}; expected a corruption with results of both experiments ({names_there})"
+        )
     return [
         each.pair(log_reporter(say), corruption=corruption)
         for each in evaluated

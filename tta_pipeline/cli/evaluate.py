@@ -106,7 +106,10 @@ def evaluate(
     from tta_pipeline.util.progress import log_reporter
 
     if experiment is not None and not is_benchmark_name(experiment):
-        raise click.UsageError(f"--record is {experiment!r}; expected letters, digits and _, a letter first")
+        raise click.UsageError(
+            f"--record is {experiment!r}; expected a name of letters, digits and single _, a letter first, and no "
+            "reserved word such as results"
+        )
     require_urls([location])
     shards, started_at = open_shards(location), utc_now()
     num_classes = len(shards.classes)
@@ -150,8 +153,9 @@ def _write_result(row: "Evaluation", started_at: str) -> Path:
 
     if not is_benchmark_name(row.cell.benchmark):
         raise EvaluationError(
-            f"the shard set belongs to benchmark {row.cell.benchmark!r:.120}; expected letters, digits and _, a letter "
-            "first, for the folder of its results: shard it again, or leave --record out"
+            f"The shard set belongs to the benchmark {row.cell.benchmark!r:.120}, which cannot be a folder of "
+            "results; expected letters, digits and single _, a letter first: write the shards to a folder with such a "
+            "name, or leave --record out"
         )
     locations = Locations.from_environment()
     row = _with_dataset(row, locations)

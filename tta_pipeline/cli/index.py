@@ -112,15 +112,23 @@ def _place_of_manifests(url: str, into: Path | None, *, has_options_of_folders: 
     """Return *into*, the folder for the manifests of the shards at *url*, or refuse options that are not for URLs."""
     require_urls([url])
     if into is None:
-        raise click.UsageError(f"found {url} without --into; expected a folder for its manifest: --into shards")
+        raise click.UsageError(
+            f"{url} is a URL, but --into is missing; expected a folder for its manifest: add --into shards"
+        )
     if has_options_of_folders:
-        raise click.UsageError("--files, --devkit and --unpack are for folders; expected a URL without these options")
+        raise click.UsageError(
+            "--files, --devkit or --unpack is given with a URL; expected these options only with a folder: leave them "
+            "out"
+        )
     return into
 
 
 def _require_folder(location: str, into: Path | None) -> None:
     """Refuse a *location* that is no folder of shards, and *into*, which is for URLs."""
     if into:
-        raise click.UsageError("--into is for shards at a URL; manifests of a folder are written into it")
+        raise click.UsageError(
+            "--into is given with a folder, whose manifests are written into it; expected --into only with a URL: "
+            "leave it out"
+        )
     if not Path(location).is_dir():
-        raise click.UsageError(f"found no folder {location}; expected a folder of shards, or a URL")
+        raise click.UsageError(f"{location} is not a folder; expected a folder of shards, or a URL")

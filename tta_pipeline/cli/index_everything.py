@@ -85,7 +85,10 @@ def _folders(root: Path, files: Sequence[str]) -> list[Path]:
     chosen = select_names({path.name for path in shards}, files) if files else None
     folders = sorted({path.parent for path in shards if chosen is None or path.name in chosen})
     if not folders:
-        raise ManifestError(f"no {abbreviate_list(files) or '*.tar'} at or under {root}; expected shards")
+        raise ManifestError(
+            f"There is no {abbreviate_list(files) or '*.tar'} in {root} or its subfolders; expected shards: correct "
+            "the path"
+        )
     return folders
 
 
@@ -115,7 +118,7 @@ def _class_map_of(folders: Sequence[Path]) -> ClassMap | None:
     if len(found) > 1:
         one, other = list(found.values())[:2]
         raise ManifestError(
-            f"found manifests of {len(found)} class maps, such as in {one} and {other}; expected one class map for all "
-            "sets that are indexed at once: index the others separately"
+            f"The manifests have {len(found)} different class maps, such as those in {one} and {other}; expected one "
+            "class map for all sets that are indexed together: index the others separately"
         )
     return next(iter(found), None)

@@ -74,9 +74,11 @@ def leaderboard(
     listed below the table, count nowhere, and make the exit status 1.
     """
     if published_file and by:
-        raise click.UsageError("found --reference with --by; expected one of them")
+        raise click.UsageError("--reference and --by are both given; expected only one of them: leave one out")
     if line and not published_file:
-        raise click.UsageError("found --reference-row without --reference; expected a file of published errors")
+        raise click.UsageError(
+            "--reference-row is given without --reference; expected a file of published errors: add --reference FILE"
+        )
     locations = Locations.from_environment()
     with (
         current_metrics(locations) as connection,
@@ -85,8 +87,8 @@ def leaderboard(
         known = _evaluated_benchmarks(connection)
         if known and benchmark not in (None, *known):
             raise click.UsageError(
-                f"--benchmark is {benchmark!r}; expected one with results: "
-                f"{name_choices(benchmark, known, listed_in='tta-pipeline leaderboard')}"
+                f"--benchmark is {benchmark!r}, which has no results; expected one of "
+                f"{name_choices(benchmark, known, listed_in='`tta-pipeline leaderboard`')}"
             )
         if not known:
             from tta_pipeline.results.database.database import EVALUATE_FIRST

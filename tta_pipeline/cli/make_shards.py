@@ -72,7 +72,7 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
         exit_with_error(f"BenchmarkFileError: {error}")
     if unknown := sorted(set(content) - set(names)):
         choices = name_choices(unknown, sorted(names), listed_in="`tta-pipeline shards make --help`")
-        raise click.UsageError(f"{path} has {', '.join(unknown)}; expected any of {choices}")
+        raise click.UsageError(f"{path} has the unknown field {', '.join(unknown)}; expected any of {choices}")
     context.default_map = {names[name]: value for name, value in content.items()}
 
 
@@ -165,9 +165,14 @@ def make_shards(
     """
     from tta_pipeline.cli.shard_everything import ShardRequest, shard_everything
 
-    if bool(options["sources"]) == bool(options["function"]) or options["output"] is None:
+    if bool(options["sources"]) == bool(options["function"]):
         raise click.UsageError(
-            "expected SOURCE... or --function, and OUT, here or in the file of --config as sources, function and output"
+            "SOURCE and --function are both given or both missing; expected exactly one of them, on the command line "
+            "or as sources or function in the file of --config"
+        )
+    if options["output"] is None:
+        raise click.UsageError(
+            "OUT is missing; expected a folder for the shards, on the command line or as output in the file of --config"
         )
     _require_quick_pattern(options["class_pattern"])
     from tta_pipeline.data.datasets.dataset_files import find_dataset
@@ -230,8 +235,8 @@ def _parse_md5s(md5s: Sequence[str]) -> dict[str, str]:
         found = _published_md5(name) if digest == "published" else digest
         if not name or not re.fullmatch(r"[0-9a-fA-F]{32}", found):
             raise click.UsageError(
-                f"--expect-md5 is {md5!r}; expected NAME=MD5, the MD5 of 32 hexadecimal digits, or NAME=published for "
-                "an archive whose published MD5 is known, such as ILSVRC2012_img_val.tar or noise.tar"
+                f"--expect-md5 is {md5!r}; expected NAME=MD5 with 32 hexadecimal digits, or NAME=published for an "
+                "archive whose MD5 is known, such as ILSVRC2012_img_val.tar or noise.tar"
             )
         sums[name] = found.lower()
     return sums
@@ -255,8 +260,8 @@ def _require_quick_pattern(pattern: str | None) -> None:
         subprocess.run(command, timeout=_PATTERN_LIMIT_S, check=False, stderr=subprocess.DEVNULL)  # noqa: S603 - our own
     except subprocess.TimeoutExpired:
         raise click.UsageError(
-            f"--class-pattern is {pattern!r}, which takes over {_PATTERN_LIMIT_S:.0f} s on a name of 200 characters; "
-            "expected a pattern without a repetition inside a repetition"
+            f"--class-pattern is {pattern!r}, which takes more than {_PATTERN_LIMIT_S:.0f} s to match a name of 200 "
+            "characters; expected a pattern without nested repetitions"
         ) from None
 
 

@@ -67,11 +67,18 @@ def new_benchmark(
     from tta_pipeline.extras.new_project.draft_benchmark import OF_SETS, draft_benchmark, write_new_file
 
     if weights and not model:
-        raise click.UsageError("found --weights without --model; expected the model that has these weights")
+        raise click.UsageError(
+            "--weights is given without --model; expected the model that has these weights: add --model"
+        )
     if like == OF_SETS and (len(sources) != 1 or not sources[0].is_dir() or model):
-        raise click.UsageError(f"expected one folder, and no --model, with --like {OF_SETS}")
+        raise click.UsageError(
+            f"--like {OF_SETS} is given with --model or without exactly one folder; expected one folder, and no --model"
+        )
     if sources and like not in (None, OF_SETS):
-        raise click.UsageError(f"expected either a folder or archives, or --like; only {OF_SETS} takes both")
+        raise click.UsageError(
+            f"--like {like} is given with a folder or archives; expected one or the other, since only {OF_SETS} takes "
+            "both"
+        )
     folder = Path(output).parent if output not in (None, "-") else Locations.from_environment().benchmark_files
     draft = draft_benchmark(
         name, sources, like=like or "imagenet_c", own_folder=folder, draft_model=_model_of(model, weights)

@@ -86,7 +86,10 @@ def prune(
     if dry_run or not found:
         return
     if not yes and not sys.stdin.isatty():
-        raise click.UsageError("expected --yes to remove this, or --dry-run to list it")
+        raise click.UsageError(
+            "Without a terminal, the removal cannot be confirmed; expected --yes to remove the files, or --dry-run to "
+            "list them"
+        )
     if yes or click.confirm(f"Remove {count_of(len(found), 'file')}?"):
         remove_unreferenced(found, locations)
         for line in publish_metrics(locations).notes:

@@ -62,17 +62,20 @@ def publish_results(
             found.append(each)
         elif names:
             raise click.UsageError(
-                f"{benchmark} has no results of {name}; expected an evaluated experiment: evaluate it, or leave it out"
+                f"{benchmark} has no results of {name}; expected an evaluated experiment: run `tta-pipeline run "
+                f"{benchmark} --experiment {name}`, or leave it out"
             )
         else:
             left_out.append(
-                f"{name} has no results; expected an evaluated experiment: evaluate it, or name the others by "
-                "--experiment"
+                f"{name} has no results; expected an evaluated experiment: run `tta-pipeline run {benchmark} "
+                f"--experiment {name}`, or choose the others with --experiment"
             )
         progress.advance(1)
     if not found:
         raise click.UsageError(
-            f"{benchmark} has no results: {abbreviate_list(left_out)}; expected at least one result: evaluate first"
+            f"{benchmark} has no results to publish "
+            f"({abbreviate_list([each.partition('; expected ')[0] for each in left_out])}); expected at least one "
+            f"evaluated experiment: run `tta-pipeline run {benchmark}`"
         )
     write_publication(found, target, described, locations, is_robustbench=is_robustbench)
     sizes = {path: path.stat().st_size for path in target.rglob("*") if path.is_file()}

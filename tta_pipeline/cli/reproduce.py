@@ -56,9 +56,9 @@ def reproduce(
     if name not in benchmarks:
         file = name.partition("/")[0]
         raise EvaluationError(
-            f"found no benchmark {name} in {locations.benchmark_files}; expected the file of {folder}: copy "
-            f"{folder / BENCHMARK_FILE} to {locations.benchmark_files / file}.yaml, correct its paths, "
-            "and make its shards"
+            f"There is no benchmark {name} in {locations.benchmark_files}; expected the benchmark file of {folder}: "
+            f"copy {folder / BENCHMARK_FILE} to {locations.benchmark_files / file}.yaml, correct its paths, and make "
+            f"its shards with `tta-pipeline run {name} --part prepare`"
         )
     with scratch_folder("reproduce") as scratch:
         found = repeat(

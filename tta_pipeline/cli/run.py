@@ -45,7 +45,7 @@ def _parse_part(_: click.Context, __: click.Parameter, value: str) -> "Part | st
     if value in ("", "prepare", "report"):
         return value
     if not (slash and number.isdecimal() and total.isdecimal() and 1 <= int(number) <= int(total)):
-        raise click.BadParameter(f"found {value!r}; expected prepare, report, or I/N such as 3/8")
+        raise click.BadParameter(f"{value!r} is not a part; expected prepare, report, or I/N such as 3/8")
     return Part(number=int(number), num_parts=int(total))
 
 
@@ -79,7 +79,10 @@ class _Selection:
                 choice = name_choices(unknown, expected, listed_in="the benchmark file")
                 raise click.UsageError(f"{option} is {', '.join(map(repr, unknown))}; expected one of {choice}")
         if known and not any(map(self.has, known)):
-            raise click.UsageError("the options have no cell in common; expected at least one: leave an option out")
+            raise click.UsageError(
+                "No cell matches all of the options --cell, --corruption and --severity; expected at least one: leave "
+                "an option out"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,11 +173,14 @@ def run(
     selection = _Selection(keys=cells, corruptions=corruptions, severities=severities)
     if len(names) > 1 and selection != _Selection(keys=(), corruptions=(), severities=()):
         raise click.UsageError(
-            f"found --cell, --corruption or --severity for the {len(names)} sets of {benchmark_name}; expected one "
-            f"set, such as {names[0]}"
+            f"--cell, --corruption or --severity is given, but {benchmark_name} has {len(names)} datasets; expected "
+            f"these options only with one of them, such as {names[0]}"
         )
     if part and num_processes > 1:
-        raise click.UsageError("--processes is given with --part, which is one process: leave one out")
+        raise click.UsageError(
+            "--processes and --part are both given, but a part is evaluated by one process; expected only one of "
+            "them: leave one out"
+        )
     request = _Request(
         experiments=experiments,
         selection=selection,
@@ -281,8 +287,8 @@ def _runs_of(part: "Part | str", benchmark: "Benchmark", runs: "Sequence[Planned
         return preparing
     if part and preparing:
         exit_with_error(
-            f"{benchmark.name}: part {part} lacks shards or models, such as {preparing[0].name}; expected all of "
-            f"its shards and models: tta-pipeline run {benchmark.name} --part prepare"
+            f"{benchmark.name}: part {part} needs shards or models that are missing, such as {preparing[0].name}; "
+            f"expected all of its shards and models: run `tta-pipeline run {benchmark.name} --part prepare`"
         )
     return tuple(planned_run for planned_run in runs if not part or planned_run.stage != "report")
 
@@ -333,7 +339,7 @@ def _find_untuned(
     untuned = {}
     for refused in find_refusals(benchmark, locations, chosen):
         if not refused.is_untuned or is_asked_for:
-            exit_with_error(f"{refused.subject}: {refused.found}; or choose other experiments by --experiment")
+            exit_with_error(f"{refused.subject}: {refused.found}; or choose other experiments with --experiment")
         untuned[refused.subject.removeprefix(f"{benchmark.name}/")] = f"{refused.subject}: {refused.found}"
     return untuned
 
@@ -358,8 +364,8 @@ def _finish(
     if num_failed or num_apart:
         failed = count_of(num_apart, "process") if num_apart else count_of(num_failed, "run")
         exit_with_error(
-            f"{failed} failed: correct what the lines with ERROR name, and run the same command again, which does "
-            "only what is left"
+            f"{failed} failed; expected no failure: correct what the lines with ERROR name, and run the same command "
+            "again, which skips finished work"
         )
     if request.part in ("", "report"):
         report = locations.report(benchmark.name) / "index.html"

@@ -59,9 +59,9 @@ def shard_everything(order: ShardRequest, progress: Reporter) -> Iterator[Step[P
         with order.images.opened_whole(context, order.prefixes) as (source, found), _keeping_no_unused_map(order):
             if not found:
                 raise ImagesError(
-                    f"found no cell of {order.dataset.name} in {_where(order.images)}; expected "
-                    "<corruption>/<severity> with its names: name the set by --dataset, or a single one by "
-                    "--class-dir-depth 0"
+                    f"There is no cell of {order.dataset.name} in {_where(order.images)}; expected folders "
+                    "<corruption>/<severity> with its names: choose another dataset with --dataset, or use "
+                    "--class-dir-depth 0 for a single set of images"
                 )
             every = _convert_all(_make_conversion(order, source, found, progress), found, workers)
             for number, published in enumerate(every, start=1):

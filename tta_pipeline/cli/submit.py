@@ -50,7 +50,8 @@ def submit(
     given = run.make_context("run", [benchmark_name, *run_options]).params
     if given["part"] or given["num_processes"] > 1 or given["dry_run"]:
         raise click.UsageError(
-            "the options of run have --part, --processes or --dry-run; expected options without them"
+            "The options for run include --part, --processes or --dry-run; expected none of these: use --parts and "
+            "--dry-run of submit instead"
         )
     locations = Locations.from_environment()
     load_all_benchmarks(locations).parts_of(benchmark_name)

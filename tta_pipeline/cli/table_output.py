@@ -41,7 +41,9 @@ def with_form(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         @wraps(command)
         def formatting(*args: Any, form_name: str, as_json: bool, is_wide: bool, **kwargs: Any) -> Any:
             if as_json and form_name != "table":
-                raise click.UsageError(f"found --format {form_name} and --json; expected one of them")
+                raise click.UsageError(
+                    f"--format {form_name} and --json are both given; expected only one of them: leave one out"
+                )
             name = "json" if as_json else form_name
             return command(*args, form=replace(table_form(is_wide=is_wide), name=name), **kwargs)
 

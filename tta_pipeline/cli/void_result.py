@@ -32,9 +32,10 @@ def void_result(*, name: str, because: str) -> None:
     found = [file for file in files if locations.root / file == Path(name).absolute()]
     found = found or [file for file in files if name and Path(file).name.startswith(name)]
     if len(found) != 1:
-        is_what = f"the beginning of {len(found)} results" if found else "the name of no result"
+        is_what = f"which is the beginning of {len(found)} results" if found else "which matches no result"
         raise click.UsageError(
-            f"RESULT is {name!r}, {is_what}; expected the name of one result: tta-pipeline query 'FROM results'"
+            f"RESULT is {name!r}, {is_what}; expected the name of one result: list the names with "
+            "`tta-pipeline query 'FROM results'`"
         )
     note = write_void(locations.root / found[0], because)
     for line in publish_metrics(locations).notes:

@@ -103,8 +103,8 @@ class CellScope(Scope[Cell]):
         found = _requested_keys(context, self.partitions)
         if not found:
             raise PartitionKeyError(
-                "found a partition range without any cell; expected start and end in order for corruption and for "
-                "severity, such as 'fog|1...contrast|5': swap them"
+                "The partition range has no cells; expected start and end in the order of corruptions and of "
+                "severities, such as 'fog|1...contrast|5': swap start and end"
             )
         return tuple(parse_key(key, self.cells) for key in found)
 
@@ -160,7 +160,7 @@ class StreamScope(Scope[StreamKey]):
         found = _requested_keys(context, self.partitions)
         if not found:
             raise PartitionKeyError(
-                f"found a partition range without any stream; expected any of {', '.join(key.key for key in known)}"
+                f"The partition range has no streams; expected any of {', '.join(key.key for key in known)}"
             )
         return tuple(parse_key(key, known) for key in found)
 
@@ -324,7 +324,7 @@ def _materialized_keys(context: dg.AssetCheckExecutionContext, partitions: dg.Pa
     keys = [key for key in partitions.get_partition_keys() if key in made]
     if not keys:
         raise PartitionKeyError(
-            f"found no materialized partition of {asset_key.to_user_string()}; expected a materialized partition: "
-            "materialize it first"
+            f"{asset_key.to_user_string()} has no materialized partition; expected at least one: materialize a "
+            "partition first"
         )
     return keys

@@ -72,7 +72,7 @@ def parse_key(text: str, allowed: Sequence[_K]) -> _K:
     for key in allowed:
         if key.key == text:
             return key
-    raise PartitionKeyError(f"found partition key {text!r}; expected {_describe_keys(text, allowed)}")
+    raise PartitionKeyError(f"The partition key {text!r} does not exist; expected {_describe_keys(text, allowed)}")
 
 
 def _describe_keys(text: str, allowed: Sequence[PartitionKey]) -> str:
@@ -83,8 +83,8 @@ def _describe_keys(text: str, allowed: Sequence[PartitionKey]) -> str:
         return f"one of {name_choices(text, others, listed_in='the benchmark file')}"
     corruptions = dict.fromkeys(cell.corruption for cell in grid)
     severities = dict.fromkeys(str(cell.severity) for cell in grid)
+    names = name_choices(text.partition("|")[0], corruptions, listed_in="the benchmark file")
     return (
-        f"'<corruption>|<severity>' of this benchmark, with corruption one of "
-        f"{name_choices(text.partition('|')[0], corruptions, listed_in='the benchmark file')} and severity "
-        f"one of {', '.join(severities)}{''.join(f', or {other}' for other in others)}"
+        f"'<corruption>|<severity>' of this benchmark, where corruption is one of {names} and severity is one of "
+        f"{', '.join(severities)}{''.join(f', or {other}' for other in others)}"
     )

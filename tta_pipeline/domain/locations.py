@@ -55,12 +55,12 @@ class Locations:
             _require_plain(str(root))
         if self.store is not None and not self.store.is_dir():
             raise DataRootError(
-                f"TTA_SHARDS_ROOT is {self.store}, which is not a folder that can be read; expected the data root of "
-                "whoever keeps the shards: correct it, or unset it to have your own shards"
+                f"TTA_SHARDS_ROOT is {self.store}, which is not a readable folder; expected the data root with the "
+                "shared shards: correct it, or unset it to use your own shards"
             )
         if self.store is not None and self.store.is_relative_to(self.root):
             raise DataRootError(
-                f"TTA_SHARDS_ROOT is {self.store}, which is in your own data root {self.root}; expected a folder "
+                f"TTA_SHARDS_ROOT is {self.store}, which is inside your own data root {self.root}; expected a folder "
                 "outside it: set TTA_DATA_ROOT to another folder, or unset TTA_SHARDS_ROOT"
             )
 
@@ -105,9 +105,9 @@ class Locations:
         """Refuse to write *path* if it is in the store."""
         if self.store is not None and path.is_relative_to(self.store) and not path.is_relative_to(self.root):
             raise DataRootError(
-                f"{path} would be written, but it is in the store {self.store} (TTA_SHARDS_ROOT) of user "
-                f"{owner_of(self.store)}, which is only read; expected a place under your data root {self.root}: ask "
-                "whoever keeps the store to make it, or unset TTA_SHARDS_ROOT to have your own shards"
+                f"{path} cannot be written, since it is in the store {self.store} (TTA_SHARDS_ROOT) of user "
+                f"{owner_of(self.store)}, which is only read; expected a path under your data root {self.root}: ask "
+                "that user to make it, or unset TTA_SHARDS_ROOT to use your own shards"
             )
 
     @property
@@ -192,9 +192,9 @@ class Locations:
             return self.root
         if (self.root / file / SHARDS).is_dir():
             raise DataRootError(
-                f"found shards of {file} in {self.root / file / SHARDS} and in the store {self.store} "
-                "(TTA_SHARDS_ROOT); expected shards in one of the two, so that it is known what was evaluated: remove "
-                "or rename yours, or unset TTA_SHARDS_ROOT"
+                f"There are shards of {file} both in {self.root / file / SHARDS} and in the store {self.store} "
+                "(TTA_SHARDS_ROOT); expected them in only one of the two, so that it is clear which were evaluated: "
+                "remove or rename yours, or unset TTA_SHARDS_ROOT"
             )
         return self.store
 
@@ -217,9 +217,13 @@ def _folder(root: Path, benchmark_name: str, folder: str) -> Path:
 def _require_plain(text: str) -> None:
     if "?" in text:
         raise DataRootError(
-            f"the data root is {text!r}; expected no '?', at which DuckDB stops reading a name: rename it"
+            f"The data root {text!r} contains '?', at which DuckDB stops reading a name; expected a path without '?': "
+            "rename the folder"
         )
     if not text.isascii() and (sentence := misread_sentence(text)):
-        raise DataRootError(f"the data root has {sentence}")
+        raise DataRootError(f"The data root has {sentence}")
     if any(not character.isprintable() for character in text):
-        raise DataRootError(f"the data root is {text!r}; expected printable characters without line breaks: rename it")
+        raise DataRootError(
+            f"The data root {text!r} contains characters that cannot be printed; expected printable characters "
+            "without line breaks: rename the folder"
+        )
