@@ -506,7 +506,7 @@ def test_a_record_lies_under_the_data_root_alone(fog: Path, tmp_path: Path, monk
     refused = CliRunner().invoke(main, ["evaluate", str(tmp_path / "..data/fog/5"), *command])
 
     assert 1 == refused.exit_code
-    assert "the shard set belongs to benchmark '..data'" in in_one_line(refused.stderr)
+    assert "belongs to the benchmark '..data'" in in_one_line(refused.stderr)
 
 
 def test_an_archive_is_not_called_missing(tmp_path: Path):

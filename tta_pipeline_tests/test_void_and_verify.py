@@ -73,7 +73,11 @@ def test_a_note_travels_with_the_files(root: Path, tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("", "is '', the name of no result"), ("x123", "the name of no result"), ("first", "the beginning of 2 results")],
+    [
+        ("", "is '', which matches no result"),
+        ("x123", "is 'x123', which matches no result"),
+        ("first", "the beginning of 2 results"),
+    ],
 )
 def test_a_name_that_is_not_of_one_result_is_refused(root: Path, name: str, expected: str):
     """And nothing is void."""

@@ -141,7 +141,7 @@ def test_what_needs_shards_says_whose_are_missing_and_what_makes_them(project: L
     [
         (("nothing", "tent", "fog|5"), "no benchmark 'nothing'"),
         (("small", "nothing", "fog|5"), "no experiment 'nothing'"),
-        (("small", "tent", "fog|5"), "found partition key 'fog|5'"),
+        (("small", "tent", "fog|5"), "partition key 'fog|5' does not exist"),
     ],
 )
 def test_why_names_what_there_is(project: Locations, arguments: tuple[str, ...], said: str):

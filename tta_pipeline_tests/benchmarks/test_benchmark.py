@@ -37,9 +37,9 @@ def test_the_embedded_benchmark_has_75_cells_and_three_methods():
         ("num_test: 150", "num_tests: 150", ["images: ", "num_tests", "did you mean num_test"]),
         ("imagenet_c", "cifar_c, jpeg_quality: 90", ["jpeg_quality 90", "lossless", "encoding: jpeg"]),
         ("imagenet_c", "imagenet_c, encoding: png", ["images.encoding is 'png'", "jpeg, lossless"]),
-        ("severities: [3, 5]", "severities: [3, 6]", ["severities: found 6", "1, 2, 3, 4, 5"]),
-        ("severities: [3, 5]", "severities: [3, 3]", ["severities", "[3, 3]", "each once"]),
-        ("[gaussian_noise, contrast]", "[gaussian_noise, mist]", ["corruptions: found mist", "19 names", "imagenet_c"]),
+        ("severities: [3, 5]", "severities: [3, 6]", ["severities: ", "does not have 6", "1, 2, 3, 4, 5"]),
+        ("severities: [3, 5]", "severities: [3, 3]", ["severities", "[3, 3]"]),
+        ("[gaussian_noise, contrast]", "[gaussian_noise, mist]", ["corruptions: ", "mist", "19 names", "imagenet_c"]),
         ("model: cnn, method: source", "model: vit, method: source", ["experiments.source.model", "'vit'", "cnn"]),
         ("preset: cifar", "hyperparameters: {lr: -1}", ["experiments.tent", "lr is -1", "greater than 0"]),
         ("preset: cifar", "hyperparameters: {learning: 1}", ["experiments.tent", "learning", "momentum"]),
@@ -65,12 +65,12 @@ def test_the_embedded_benchmark_has_75_cells_and_three_methods():
         (
             "epochs: 4",
             "epochs: 4, loader: webdataset, shuffle: buffer, val_fraction: 0.1",
-            ["models.cnn", "val_fraction 0.1 with loader webdataset", "expected loader indexed or imagefolder"],
+            ["models.cnn", "val_fraction is 0.1", "loader webdataset", "expected loader indexed or imagefolder"],
         ),
         (
             "epochs: 4",
             "epochs: 4, optimizer: sgd, momentum: 0",
-            ["models.cnn", "momentum 0.0 with schedule one_cycle", "another schedule"],
+            ["models.cnn", "momentum is 0.0", "schedule one_cycle", "another schedule"],
         ),
     ],
 )
@@ -130,7 +130,11 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path):
         ),
         ("batch_size: 32}", "subset: {first: 99999999999}}", ["subset.first is 99999999999", "1000000000"]),
         ("batch_size: 32}", "protocol: {order: dirichlet, delta: .nan}}", ["delta is nan"]),
-        ("preset: cifar", "preset: cifar, precision: fp16", ["fp16 with tent", "expected bf16, tf32 or fp32"]),
+        (
+            "preset: cifar",
+            "preset: cifar, precision: fp16",
+            ["precision is fp16", "tent", "expected bf16, tf32 or fp32"],
+        ),
         ("preset: cifar", "preset: cifar, hyperparameters: {steps: 99999999999}", ["steps is 99999999999"]),
         ("image_size: 32", "image_size: 1000000000", ["image_size is 1000000000", "16384"]),
         ("samples_per_shard: 60", "num_shards: 1000000000", ["num_shards is 1000000000", "100000"]),
@@ -143,9 +147,9 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path):
         ("  cnn:", f"  {'c' * 101}:", ["is 'ccc", "at most 100 characters"]),
         ("preset: cifar", f"group: {'g' * 101}", ["group is 'ggg", "at most 100 characters"]),
         ("  tent:", "  n-1:", ["'n-1'", "letters, digits and _"]),
-        ("  tent:", "  Norm:", ["norm, Norm differ only in case"]),
-        ("  tent:", "  norm_checks:", ["norm and norm_checks"]),
-        ("title:", "name: other\ntitle:", ["name is 'other'", "the file name is used"]),
+        ("  tent:", "  Norm:", ["norm, Norm"]),
+        ("  tent:", "  norm_checks:", ["norm_checks", "checks of norm"]),
+        ("title:", "name: other\ntitle:", ["name is 'other'"]),
     ],
 )
 def test_what_would_fail_later_is_refused_at_reading(tmp_path: Path, right: str, wrong: str, named: list[str]):
@@ -179,7 +183,7 @@ def test_a_checkpoint_needs_means_and_deviations_of_images_between_0_and_1(tmp_p
         load_benchmark(written(tmp_path, text))
 
     assert all(f"{field} is" in str(caught.value) for field in ("mean.2", "std.0", "std.1"))
-    assert "mean.0: found 123.7; expected at most 1" in str(caught.value)
+    assert "mean.0: 123.7" in str(caught.value)
     assert "by 255" in str(caught.value)
     assert "mean.1 is" not in str(caught.value)
 

@@ -123,7 +123,7 @@ def test_who_names_a_faulty_one_gets_its_sentence(tmp_path: Path):
     for benchmark, experiment, found in (
         ("mine", "wrong", r"experiments\.wrong: .*'nrom'.*\bnorm\b"),
         ("cut", "tent", r"cut\.yaml .*\bline 2, column 1\b"),
-        ("mine", "none", r"'none' .*\bmine\b.*\bsource, norm, tent\b"),
+        ("mine", "none", r"\bmine\b.*'none'.*\bsource, norm, tent\b"),
         ("none", "tent", rf"'none' .*{re.escape(str(tmp_path))}\b.*\bmine\b.*\bTTA_DATA_ROOT\b"),
     ):
         with pytest.raises(BenchmarkFileError, match=found):

@@ -52,7 +52,7 @@ def test_a_name_has_the_pieces_that_are_not_the_presets(method: object, name: st
         ({"method": {"base": "cotta", "loss": "come"}}, r"cotta hyperparameters: .*\bloss;.*\blr, optimizer\b"),
         (
             {"method": {"base": "tent", "loss": "come"}, "hyperparameters": {"loss": "gce"}},
-            r"\bloss\b.*\bmethod\b.*\bhyperparameters;",
+            r"\bmethod and hyperparameters\b.*\bloss;",
         ),
         ({"method": {"base": "tent", "loss": "come"}, "hyperparameters": [1]}, "hyperparameters"),
     ],

@@ -150,9 +150,9 @@ def test_a_faulty_set_leaves_the_others(tmp_path: Path):
             ["comes with the project"],
         ),
         (f"{REST}custom: 3\n{FOLDER}", ["custom is no section", "names"]),
-        (f"{SEVERAL}{FOLDER}", ["images next to sets"]),
+        (f"{SEVERAL}{FOLDER}", ["images", "section of sets"]),
         (f"{SEVERAL}  a__b: {{images: {{}}}}\n", ["'a__b'", "single _"]),
-        (f"{SEVERAL}  dusk: {{models: {{}}}}\n", ["sets.dusk has models", "class_map"]),
+        (f"{SEVERAL}  dusk: {{models: {{}}}}\n", ["sets.dusk", "models", "class_map"]),
         (f"{REST}sets: [a]", ["sets is ['a']", "section"]),
     ],
 )

@@ -220,7 +220,7 @@ def test_a_range_without_cells_is_refused(project: Project):
     finished = project.materialize("small/images", "--partition-range", "gaussian_noise|5...contrast|3")
 
     assert finished.returncode != 0
-    assert "found a partition range without any cell" in finished.stderr
+    assert "The partition range has no cells" in finished.stderr
 
 
 def test_an_open_stream_depends_on_the_shards_of_its_unknown_images(project: Project):

@@ -156,6 +156,6 @@ def test_what_would_write_into_the_store_is_refused(people: tuple[Person, Person
     owner = owner_of(ada.store)
     for step, said in zip(STEPS, refused, strict=True):
         assert f"is in the store {ada.store} (TTA_SHARDS_ROOT) of user {owner}, which is only read" in said, step
-        assert "unset TTA_SHARDS_ROOT to have your own shards" in said, step
+        assert "unset TTA_SHARDS_ROOT to use your own shards" in said, step
     assert before == state(ada.store)
     assert not (ada.data_root / "small").exists()

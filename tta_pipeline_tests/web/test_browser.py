@@ -110,7 +110,7 @@ def test_a_check_says_what_it_found_and_in_which_cells(server: WebServer, browse
     ("benchmark", "status", "says"),
     [
         ("small", "SUCCESS", ""),
-        ("slow", "FAILURE", "found no materialized partition of slow/shard_manifest"),
+        ("slow", "FAILURE", "slow/shard_manifest has no materialized partition"),
     ],
 )
 def test_checks_on_their_own_are_of_all_that_was_made(

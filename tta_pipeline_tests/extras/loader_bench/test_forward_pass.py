@@ -69,7 +69,7 @@ def test_torchrun_without_a_model_is_refused(shard_set: ShardSet):
     done = CliRunner().invoke(main, ["shards", "bench", str(shard_set.folder)], env={"WORLD_SIZE": "2"})
 
     assert 2 == done.exit_code
-    assert "found torchrun without --model" in done.stderr
+    assert "torchrun is used without --model" in done.stderr
 
 
 class ForgetfulLoader(IndexedLoader):

@@ -306,8 +306,8 @@ def test_runs_are_compared_by_the_beginnings_of_their_ids(ask):
 @pytest.mark.parametrize(
     ("run", "found"),
     [
-        ("ab", "found 2 runs whose id begins with 'ab': abc-1, abd-2"),
-        ("zz", "found 0 runs whose id begins with 'zz'; expected one"),
+        ("ab", "'ab' matches 2 runs: abc-1, abd-2"),
+        ("zz", "'zz' matches 0 runs; expected exactly one"),
     ],
 )
 def test_a_run_that_is_not_one_is_named(ask, run: str, found: str):
@@ -325,7 +325,7 @@ def test_parquet_goes_to_a_file(ask, tmp_path: Path):
 
     assert 0 == ask("--format", "parquet", "--output", str(path)).exit_code
     assert [0.25, 0.5, 0.75] == pq.read_table(path)["mean_error"].to_pylist()
-    assert "needs --output FILE" in ask("--format", "parquet").stderr
+    assert "add --output FILE" in ask("--format", "parquet").stderr
 
 
 def test_text_goes_to_a_file_too(ask, tmp_path: Path):
