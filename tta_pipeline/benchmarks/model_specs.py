@@ -383,7 +383,7 @@ class TransformersModel(ZeroShotModel):
             raise ValueError("only one of folder and sha256 is set; expected both or neither")
         if self.hf is None and self.revision is not None:
             raise ValueError(
-                "revision is set without hf; expected it only for a repository of the Hugging Face Hub: remove it"
+                "revision is set without hf; expected revision only for a repository of the Hugging Face Hub: remove it"
             )
         if self.hf is not None:
             require_commit(self.revision or "", self.hf)

@@ -193,7 +193,7 @@ class Locations:
         if (self.root / file / SHARDS).is_dir():
             raise DataRootError(
                 f"There are shards of {file} both in {self.root / file / SHARDS} and in the store {self.store} "
-                "(TTA_SHARDS_ROOT); expected them in only one of the two, so that it is clear which were evaluated: "
+                "(TTA_SHARDS_ROOT); expected shards in only one of the two, so that it is clear which were evaluated: "
                 "remove or rename yours, or unset TTA_SHARDS_ROOT"
             )
         return self.store
