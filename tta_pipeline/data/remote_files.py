@@ -89,17 +89,17 @@ def validate_url(location: str, *, expected: tuple[str, ...] = REMOTE_SCHEMES) -
     rest = location[len(scheme) + 1 :]
     if scheme not in expected or not rest.startswith("//"):
         raise StreamError(
-            f"found a location that begins with '{scheme}:'; expected a folder, or a URL of {', '.join(expected)}: "
-            "write ./ before the name of a folder with a colon"
+            f"the location begins with '{scheme}:', which is not supported; expected a folder, or a URL with "
+            f"{', '.join(expected)}: if it is a folder with a colon in its name, write ./ before it"
         )
     rest = rest[2:].rstrip("/")
     if refused := (_REFUSED_OF_HUB if scheme == "hf" else _REFUSED).search(rest):
         raise StreamError(
-            f"found {refused[0]!r} in a {scheme} URL; expected only host or bucket and path, without key, query, "
-            "chain or pattern: give keys in the environment or ~/.netrc"
+            f"the {scheme} URL contains {refused[0]!r}; expected only a host or bucket and a path: put keys into the "
+            "environment or ~/.netrc, and remove queries, chains and patterns"
         )
     if scheme != "file" and (not rest or rest.startswith("/")):
-        raise StreamError(f"found {location}; expected a host or bucket after {scheme}://")
+        raise StreamError(f"the URL is {location}; expected a host or bucket after {scheme}://: add it")
     return f"{scheme}://{rest}"
 
 
@@ -116,9 +116,11 @@ def expand_braces(location: str) -> tuple[str, ...]:
     try:
         found = expand(location, most=_MAX_EXPANDED)
     except ValueError:
-        raise StreamError("found a URL with unbalanced braces; expected {a,b} or {1..5}: close them") from None
+        raise StreamError("the URL has unbalanced braces; expected {a,b} or {1..5}: close them") from None
     if not found:
-        raise StreamError(f"found braces for more than {_MAX_EXPANDED} locations; expected one per cell: correct them")
+        raise StreamError(
+            f"the braces stand for more than {_MAX_EXPANDED} locations; expected one per cell: correct them"
+        )
     return found
 
 
@@ -229,11 +231,12 @@ def naming_faults(url: str, expected: str) -> Iterator[None]:
     except (FileNotFoundError, HTTPError, URLError, BaseError) as error:
         if isinstance(error, FileNotFoundError) or getattr(error, "code", None) == 404:
             raise NoSuchFileError(
-                f"{url}: found no such file; expected {expected}: check the address, and the rights to read it"
+                f"{url} does not exist; expected {expected}: check the address, and your permission to read it"
             ) from None
         kind = OtherAnswerError if _OTHER_RANGE.search(str(error)) else NoAnswerError
         raise kind(
-            f"{url}: found {_reason(error)}; expected {expected}: check the address, and the rights to read it"
+            f"{url} cannot be read ({_reason(error)}); expected {expected}: check the address, and your permission to "
+            "read it"
         ) from None
 
 
@@ -258,8 +261,8 @@ def _open_store(url: str) -> "tuple[ObjectStore, str]":
     """Return the store that has the file at *url*, and the path of the file in it."""
     if _first_process() != os.getpid():
         raise StreamError(
-            f"{url}: found a process that was forked after a request to a server; expected another start method: "
-            "multiprocessing_context='forkserver', or open the shards before the workers start"
+            f"{url} was opened in a process that was forked after a request to a server; expected another start "
+            "method: use multiprocessing_context='forkserver', or open the shards before the workers start"
         )
     if not scheme_of(url):
         from obstore.store import LocalStore
@@ -384,7 +387,9 @@ def _authorization(url: str) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except NetrcParseError as error:
-        raise StreamError(f"{url}: found {error}; expected a ~/.netrc that can be read: correct it") from None
+        raise StreamError(
+            f"~/.netrc cannot be read for {url}: {error}; expected a valid ~/.netrc: correct it"
+        ) from None
     if found is None:
         return {}
     return {"Authorization": f"Basic {b64encode(f'{found[0]}:{found[2]}'.encode()).decode()}"}
@@ -399,7 +404,10 @@ def _list_hub(url: str) -> list[str]:
             link = re.search(r'<([^>]+)>;\s*rel="next"', page.headers.get("Link", ""))
         following = urljoin(address, link[1]) if link else ""
         if following and urlsplit(following)[:2] != urlsplit(address)[:2]:  # it would get the token
-            raise StreamError(f"{url}: found the next page at {following}; expected the same server")
+            raise StreamError(
+                f"{url} continues its listing at {following}, on another server; expected the same server: name the "
+                "shards in the URL instead"
+            )
         address = following
     return names
 
@@ -419,7 +427,7 @@ def _hub_address(url: str, *, listing: bool = False) -> str:
     parts = url.removeprefix("hf://").split("/")
     kind = f"{parts.pop(0)}/" if parts[0] in ("datasets", "spaces") else ""
     if len(parts) < 2:
-        raise StreamError(f"found {url}; expected hf://datasets/<owner>/<name>/<path>: correct it")
+        raise StreamError(f"the URL is {url}; expected hf://datasets/<owner>/<name>/<path>: correct it")
     name, _, revision = parts[1].partition("@")
     repository, path = f"{parts[0]}/{name}", quote("/".join(parts[2:]))
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")

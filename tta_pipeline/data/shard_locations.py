@@ -18,7 +18,10 @@ _LIKE_A_URL = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]+:/|({'|'.join(REMOTE_SCHEMES)
 def _parse_location(value: Any) -> Any:
     if isinstance(value, list | tuple):
         if not value or not all(isinstance(each, str) and _LIKE_A_URL.match(each) for each in value):
-            raise ValueError(f"found the list {list(value)}; expected URLs in it, or one folder without a list")
+            raise ValueError(
+                f"the list contains something other than URLs: {list(value)}; expected only URLs, or one folder "
+                "without a list: correct it"
+            )
         return tuple(map(_url, value))
     if not isinstance(value, str) or not _LIKE_A_URL.match(value):
         return value

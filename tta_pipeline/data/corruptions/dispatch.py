@@ -73,11 +73,13 @@ def _check(images: Images, corruption: str, severity: int, *, keys: Sequence[str
     _check_choice("table", table, TABLES)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or min(images.shape[1:3]) < SMALLEST_SIDE:
         raise ImagesError(
-            f"images to corrupt have shape {images.shape} and type {images.dtype}; expected uint8 RGB of shape "
-            f"(N, H, W, 3) with H and W at least {SMALLEST_SIDE}; convert them first"
+            f"Images to corrupt have shape {images.shape} and dtype {images.dtype}; expected uint8 RGB of shape (N, "
+            f"H, W, 3) with H and W at least {SMALLEST_SIDE}: convert them first"
         )
     if len(keys) != len(images):
-        raise ImagesError(f"{len(keys)} keys for {len(images)} images; expected one per image; pass the sample keys")
+        raise ImagesError(
+            f"There are {len(keys)} keys for {len(images)} images; expected one key per image: pass the sample keys"
+        )
 
 
 def _check_choice(kind: str, found: object, choices: tuple[object, ...]) -> None:

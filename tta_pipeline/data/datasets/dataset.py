@@ -94,37 +94,56 @@ class Dataset(ConfigModel):
     def _consistent(self) -> Self:
         if "__" in self.name or self.name in RESULT_FOLDERS:
             raise ValueError(
-                f"name is {self.name!r}; expected a name without `__` that is no folder of results, such as tunings"
+                f"the dataset's name is {self.name!r}; expected a name without `__` that is not also a folder of "
+                "results, such as tunings: rename it"
             )
         if len(set(self.names)) < len(self.names) or RESERVED_SHIFTS.intersection(name.lower() for name in self.names):
-            raise ValueError(f"names is {list(self.names)}; expected distinct names, and neither clean nor train")
+            raise ValueError(
+                f"names is {list(self.names)}; expected unique names other than clean and train: correct them"
+            )
         if len({name.lower() for name in self.names}) < len(self.names):
-            raise ValueError(f"names is {list(self.names)}; expected names that differ on any file system")
+            raise ValueError(
+                f"names is {list(self.names)}, and two of them differ only in their capitals; expected names that "
+                "every file system tells apart: rename one"
+            )
         if list(self.severities) != sorted(set(self.severities)):
-            raise ValueError(f"severities is {list(self.severities)}; expected distinct severities, ascending")
+            raise ValueError(
+                f"severities is {list(self.severities)}; expected unique severities in ascending order: correct them"
+            )
         for field, named in self._shifts_named().items():
             if unknown := sorted(set(named) - set(self.names)):
                 choices = name_choices(unknown, self.names, listed_in="its field names")
-                raise ValueError(f"{field} has {', '.join(unknown)}; expected any of {choices}")
+                raise ValueError(
+                    f"{field} lists {', '.join(unknown)}, which the dataset does not have; expected any of {choices}: "
+                    "correct the names"
+                )
         for folder in self.folders.values():
             if PurePosixPath(folder).is_absolute() or ".." in PurePosixPath(folder).parts:
-                raise ValueError(f"folders has {folder!r}; expected a path inside the root")
+                raise ValueError(
+                    f"folders names {folder!r}, which is outside the root; expected a path inside the root: correct it"
+                )
         if self.class_folders == "numbers" and self.classes is None:
-            raise ValueError("found class_folders numbers without classes; expected the list that the numbers refer to")
+            raise ValueError(
+                "`class_folders: numbers` needs a list of classes; expected `classes`: add the list to which the "
+                "numbers refer"
+            )
         return self
 
     @model_validator(mode="after")
     def _can_have_a_split(self) -> Self:
         if self.split is not None and not self.is_undivided:
             raise ValueError(
-                f"found split {self.split} for {len(self.names)} names and {len(self.severities)} severities; expected "
-                "one name and no severity, since a split lists the images of one cell"
+                f"split is {self.split}, but the dataset has {len(self.names)} names and {len(self.severities)} "
+                "severities; expected one name and no severity, since a split lists the images of a single cell: "
+                "leave split out"
             )
         if self.split_classes is not None and self.split is None:
-            raise ValueError(f"found split_classes {self.split_classes} without split; expected split too, or neither")
+            raise ValueError(
+                f"split_classes is {self.split_classes}, but split is missing; expected both or neither: add split"
+            )
         if not all("{}" in text for text in self.templates):
             raise ValueError(
-                f"templates is {list(self.templates)}; expected strings with {{}} where the class name goes"
+                f"templates is {list(self.templates)}; expected text with {{}} in place of the class name: add it"
             )
         return self
 

@@ -70,8 +70,8 @@ def find_dataset(name: str, folder: Path) -> Dataset:
     is_own = "/" not in name and os.path.exists(path)  # noqa: PTH110 - Path raises an error for a name that is too long
     if is_own and name in shipped_set_names():
         raise BenchmarkFileError(
-            f"{path} has the name of a dataset that comes with the project; expected another name, because results "
-            "on different sets would have the same name: rename it"
+            f"{path} has the name of a published dataset; expected another name, since results on different datasets "
+            "must not share one: rename the file"
         )
     if is_own:
         return read_dataset(path, name)
@@ -79,7 +79,7 @@ def find_dataset(name: str, folder: Path) -> Dataset:
         return shipped_set(name)
     known = (*shipped_set_names(), *_own_set_names(folder))
     raise BenchmarkFileError(
-        f"found no dataset {name!r}; expected one of "
+        f"There is no dataset named {name!r}; expected one of "
         f"{name_choices(name, known, listed_in='docs/guides/datasets.md')}, or a file {path.name} in {folder}"
     )
 
@@ -93,15 +93,18 @@ def dataset_of_file(content: Mapping[str, object], *, folder: Path) -> Dataset:
     named = content.get("dataset", "imagenet_c")
     if "custom" in content:
         if "dataset" in content:
-            raise ValueError("found dataset and custom; expected one of them")
+            raise ValueError("the file has both dataset and custom; expected only one of them: leave the other out")
         custom = content["custom"]
         if not isinstance(custom, dict) or "name" in custom:
-            raise ValueError("custom is no section of a set, or has a name; expected {names: [dusk], severities: [1]}")
+            raise ValueError(
+                "`custom` is not a section, or has a name; expected something like "
+                "{names: [dusk], severities: [1]}, since the file's name is the dataset's name: correct it"
+            )
         name = str(content.get("name", "")).rpartition("/")[2]
         if name in shipped_set_names():
             raise ValueError(
-                f"custom would be called {name}, the name of a set that comes with the project; expected another name "
-                "of the file or of the set, or results on different sets would have the same name"
+                f"this dataset would be called {name}, like a published one; expected another name, since results on "
+                "different datasets must not share one: rename the benchmark file"
             )
         named = {**custom, "name": name}
     if not isinstance(named, str):

@@ -52,17 +52,21 @@ def select_archives(
     known = dataset.archives
     if not known:
         raise ImagesError(
-            f"the dataset {dataset.name} names no archive; expected an archive to download: see "
+            f"The dataset {dataset.name} has no archive to download; expected a dataset with archives: see "
             f"{dataset.homepage or 'the page of its publisher'}"
         )
     if unsafe := [name for name in known if "/" in name or name.startswith(".")]:
-        raise ImagesError(f"found the archive {unsafe[0]!r}; expected the name of a file: correct the dataset")
+        raise ImagesError(
+            f"The archive {unsafe[0]!r} is not a plain file name; expected a name without folders: correct the dataset"
+        )
     if unknown := [name for name in archives if name not in known]:
         choices = name_choices(unknown, known, listed_in="docs/guides/datasets.md")
-        raise ImagesError(f"found no archive {', '.join(unknown)}; expected any of {choices}")
+        raise ImagesError(
+            f"There is no archive named {', '.join(unknown)}; expected any of {choices}: correct --archive"
+        )
     if unknown := [name for name in shifts if name not in dataset.names]:
         choices = name_choices(unknown, dataset.names, listed_in="the dataset's field names")
-        raise ImagesError(f"found no shift {', '.join(unknown)}; expected any of {choices}")
+        raise ImagesError(f"There is no shift named {', '.join(unknown)}; expected any of {choices}: correct --shift")
     if not archives and not shifts:
         return known
     return {
@@ -88,12 +92,12 @@ def download(
 def _require_addresses(archives: Mapping[str, PublishedArchive], folder: Path, homepage: str) -> None:
     if unknown := [name for name, archive in archives.items() if archive.url is None]:
         raise ImagesError(
-            f"no URL is known for {', '.join(unknown)}; expected these files in {folder}: get them from "
-            f"{homepage or 'the page of the publisher'} and put them there, or choose others with --archive"
+            f"No URL is known for {', '.join(unknown)}; expected these files in {folder}: download them from "
+            f"{homepage or 'the page of the publisher'} into that folder, or choose other archives with --archive"
         )
     for name, archive in archives.items():
         if urlsplit(archive.url or "").scheme not in ("http", "https"):
-            raise ImagesError(f"{name} has the url {archive.url}; expected one of http or https: correct the dataset")
+            raise ImagesError(f"The URL of {name} is {archive.url}; expected http or https: correct the dataset")
 
 
 def _require_room(archives: Mapping[str, PublishedArchive], folder: Path) -> None:
@@ -109,8 +113,8 @@ def _require_free(needed_bytes: int, folder: Path, what: str) -> None:
     free_bytes = shutil.disk_usage(place).free
     if needed_bytes > free_bytes:
         raise ImagesError(
-            f"{folder} has {free_bytes:,} bytes free; expected {needed_bytes:,} for {what}: free space, choose another "
-            "folder, or fewer with --archive"
+            f"Only {free_bytes:,} bytes are free in {folder}; expected {needed_bytes:,} for {what}: free some space, "
+            "choose another folder, or download fewer archives with --archive"
         )
 
 
@@ -208,7 +212,8 @@ def _naming_the_disk(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ImagesError(
-            f"{path}: found {error.strerror or error}; expected a folder with enough free space: {advice(error)}"
+            f"{path} cannot be written ({error.strerror or error}); expected a folder with enough free space: "
+            f"{advice(error)}"
         ) from error
 
 
@@ -216,7 +221,9 @@ def _lock_or_refuse(file: FileIO, path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ImagesError(f"{path} is being downloaded by another process; expected only one: wait for it") from None
+        raise ImagesError(
+            f"Another process is downloading {path}; expected only one: wait until it has finished"
+        ) from None
 
 
 class _MegabyteProgress:

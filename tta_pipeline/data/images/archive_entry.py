@@ -36,9 +36,14 @@ def require_inside(name: str, *, where: str) -> str:
         return name
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise ImagesError(f"{where}: {name!r} leads outside the archive; expected names without '..': take it out")
+        raise ImagesError(
+            f"{where}: the name {name!r} leads outside the archive; expected a name without '..': remove it from the "
+            "archive"
+        )
     if name.startswith("/") and parts:
-        raise ImagesError(f"{where}: {name!r} is an absolute name; expected names inside the archive: take it out")
+        raise ImagesError(
+            f"{where}: the name {name!r} is absolute; expected a path inside the archive: remove it from the archive"
+        )
     return "/".join(parts)
 
 
@@ -54,8 +59,8 @@ def resolve_link(name: str, target: str, *, is_symbolic: bool, where: str) -> st
             parts.append(part)
     if outside:
         raise ImagesError(
-            f"{where}: {name} links to {target!r}, outside the archive; expected a file of this archive: take the link "
-            "out"
+            f"{where}: {name} links to {target!r}, which is outside the archive; expected a link to a file in the "
+            "archive: remove the link"
         )
     return "/".join(parts)
 

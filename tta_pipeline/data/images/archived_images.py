@@ -195,7 +195,8 @@ class ArchivedImages:
         having = [path for path in self.archives if self._has(path, cell)]
         if len(having) > 1:
             raise ImagesError(
-                f"{cell.key} is in {having[0]} and in {having[1]}; expected a cell in one archive only: leave one out"
+                f"{cell.key} is in two archives, {having[0]} and {having[1]}; expected each cell in one archive: "
+                "leave one of them out"
             )
         return having
 
@@ -423,15 +424,15 @@ class _ArchivePass:
                         self._add(entry._replace(name=link.name), read)
         for target, (link, *_) in links.items():
             raise ImagesError(
-                f"{self._path}: {link.name} links to {target}, which is not a file of this archive; expected "
-                "a file of this archive: take the link out"
+                f"{self._path}: {link.name} links to {target}, which is not a file in the archive; expected a link to "
+                "a file in the archive: remove the link"
             )
 
     def _require_bounded(self, entry: Entry) -> None:
         if entry.size_bytes > _MAX_IMAGE_BYTES:
             raise ImagesError(
-                f"{self._path}: {entry.name} has {entry.size_bytes} bytes; expected an image of at most "
-                f"{_MAX_IMAGE_BYTES}: take it out"
+                f"{self._path}: {entry.name} has {entry.size_bytes} bytes, too many for an image; expected at most "
+                f"{_MAX_IMAGE_BYTES}: remove it from the archive"
             )
 
     def _require_unique_names(self, cell: Cell, images: Slices) -> None:
@@ -439,7 +440,7 @@ class _ArchivePass:
         name = images.find_duplicate_name()
         if name is not None:
             raise ImagesError(
-                f"{self._path}: {name} of {cell.key} appears twice; expected distinct names: take one out"
+                f"{self._path}: {name} occurs twice in {cell.key}; expected unique names: remove one of the two files"
             )
 
 
@@ -450,8 +451,8 @@ def _iterate_nested(stream: Members, path: Path) -> Iterator[tuple[Entry, Member
             yield entry, stream
         elif name.suffix != ".tar":
             raise ImagesError(
-                f"{path}: {name} is an archive in a form that is not read; expected <class>.tar, a plain tar, for each "
-                "class: pack it again, or unpack all of them"
+                f"{path}: {name} is an archive in an unsupported format; expected one plain <class>.tar per class: "
+                "repack it, or unpack all of them"
             )
         else:
             inner = TarStream(stream, f"{path}/{name}", begins_at=entry.offset)
@@ -473,7 +474,10 @@ def _status(path: Path) -> os.stat_result:
     try:
         return path.stat()
     except OSError as error:
-        raise ImagesError(f"{path} cannot be read ({error.strerror}); expected a tar, tar.gz or zip archive") from error
+        raise ImagesError(
+            f"{path} cannot be read ({error.strerror}); expected a tar, tar.gz or zip archive: check the path and "
+            "your permissions"
+        ) from error
 
 
 def _digest(facts: Sequence[object]) -> str:

@@ -166,8 +166,8 @@ def _make_custom_set(found: Sequence[FoundCell], place: Place) -> ChosenDataset:
     odd = sorted({name for name, _ in found} - names)
     if not names:
         raise ImagesError(
-            f"{place.paths[0]} has {', '.join(odd[:3])}; expected the names of shifts, of letters, digits and _ + - .: "
-            "rename them"
+            f"{place.paths[0]} has names that cannot be used for shifts: {', '.join(odd[:3])}; expected letters, "
+            "digits and _ + - . only: rename them"
         )
     nearest = max(place.sets, key=lambda each: len(names.intersection(each.names)), default=None)
     known = [name for name in nearest.names if name in names] if nearest else []

@@ -107,8 +107,8 @@ def require_unambiguous(found: Iterable[Folders], named: ClassNames, *, where: s
         classes = [name for name in dict.fromkeys(folders) if name in named()]
         if len(classes) > 1 and WRAPPERS.issuperset(folders):
             raise ImagesError(
-                f"{where} has images in {'/'.join(folders)}, and the class map has {abbreviate_list(classes)}; "
-                "expected one class among these folders: move the images into the folder of their class"
+                f"{where} has images in {'/'.join(folders)}, but the class map lists {abbreviate_list(classes)}; "
+                "expected folders that are classes: move the images into the folder of their class"
             )
     class_folders = sorted(folders[:depth] for folders, depth in depths.items() if depth)
     parents = {folders[:-1] for folders in class_folders}
@@ -117,8 +117,8 @@ def require_unambiguous(found: Iterable[Folders], named: ClassNames, *, where: s
             name = folders[depth]
             raise ImagesError(
                 f"{where} has images in {'/'.join(folders)}, next to class folders such as "
-                f"{'/'.join(class_folders[0])}; expected a class map that shows whether {name!r} is a class: if it is, "
-                "give a class map with this name; if not, move this folder away"
+                f"{'/'.join(class_folders[0])}; expected a class map that shows whether {name!r} is a class: name a "
+                "class map that contains it, or move this folder away"
             )
 
 
@@ -138,8 +138,8 @@ def require_one_level(found: Iterable[Folders], named: ClassNames, *, where: str
         other = highest if len(place) > len(places[highest]) else first
         if places[other] != place and place[-1] not in named():
             raise ImagesError(
-                f"{where} has images in {'/'.join(folders)} and in {'/'.join(other)}; expected all class folders in "
-                f"one folder: move the images of {'/'.join(folders)} into the folder of their class, or away"
+                f"{where} has images both in {'/'.join(folders)} and in {'/'.join(other)}; expected all class folders "
+                f"in the same folder: move the images in {'/'.join(folders)} into the folder of their class, or away"
             )
 
 
@@ -150,8 +150,8 @@ def find_only_parent(found: Iterable[Folders], named: ClassNames, *, where: Path
     if len(parents) > 1:
         names = abbreviate_list(["/".join(parent) or "its top" for parent in parents])
         raise ImagesError(
-            f"{where} has no {folder}, and class folders in {len(parents):,} folders: {names}; expected "
-            f"{folder}/<class>, or one folder with all classes: rename the right one to {folder}, or give its name in "
-            "`folders` of the dataset"
+            f"{where} has no folder {folder}, but class folders in {len(parents):,} other folders: {names}; expected "
+            f"{folder}/<class>, or one folder with all classes: rename the right folder to {folder}, or write its "
+            "name under `folders` of the dataset"
         )
     return parents[0] if parents else ()

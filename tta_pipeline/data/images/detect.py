@@ -255,7 +255,7 @@ def read_image_size(path: Path) -> tuple[int, int]:
     try:
         header = read_image_header(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise ImagesError(f"{path}: {error}; expected an intact image: restore it") from error
+        raise ImagesError(f"{path} cannot be decoded: {error}; expected an intact image: restore the file") from error
     return header.height, header.width
 
 
@@ -350,7 +350,10 @@ def _sample_headers(path: Path, seen: Inspection) -> str:
             start = size_bytes * number // _NUM_PLACES // BLOCK_BYTES * BLOCK_BYTES
             _add_headers(os.pread(descriptor, _PLACE_BYTES, start), seen)
     except OSError as error:
-        raise ImagesError(f"{path} cannot be read ({error.strerror}); expected a tar, tar.gz or zip archive") from error
+        raise ImagesError(
+            f"{path} cannot be read ({error.strerror}); expected a tar, tar.gz or zip archive: check the path and "
+            "your permissions"
+        ) from error
     finally:
         os.close(descriptor)
     return f", and {_NUM_PLACES} places all over it"

@@ -113,8 +113,8 @@ def replace_number_by_name(stated: StatedClass, names_by_id: Mapping[int, str], 
         return stated
     if stated.label not in names_by_id:
         raise ClassMapError(
-            f"{where}: found the number {stated.label} in a label member; expected {min(names_by_id)} to "
-            f"{max(names_by_id)} as in the devkit: leave the devkit out if the numbers are labels"
+            f"{where}: a label member contains the class number {stated.label}; expected {min(names_by_id)} to "
+            f"{max(names_by_id)}, as in the devkit: leave the devkit out if these numbers are already labels"
         )
     return stated._replace(label=None, text=names_by_id[stated.label])
 
@@ -151,20 +151,22 @@ def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None)
     labels = {one.label for one in found if one.label is not None and not name_of_class(one, wrappers)}
     if odd := sorted(WRAPPERS & {one.name for one in found}):
         raise ClassMapError(
-            f"found images in the folder {odd[0]}, which may be a class or not; expected a class map that has this "
-            "name, or .cls or .json members: give the class map, or pack the shards with class folders alone"
+            f"The shards have images in the folder {odd[0]}, which may or may not be a class; expected a class map "
+            "with this name, or .cls or .json members: name the class map, or repack the shards with class folders only"
         )
     if names and labels:
         raise ClassMapError(
-            f"found samples with class names ({min(names)}, ...) and samples with only a label ({min(labels)}, ...); "
-            "expected one or the other: give a class map with the name of each label"
+            f"Some samples have class names ({min(names)}, ...), but others have only a label ({min(labels)}, ...); "
+            "expected the same for all samples: name a class map that gives each label a name"
         )
     folders = {(*filter(None, one.around.split("/")), one.name) for one in found if one.label is None and not one.text}
     require_one_level(folders, tuple, where=str(where or "a set of shards"))
     texts = {one.text for one in found if one.text and name_of_class(one, wrappers) == one.text}
     require_plain_order(texts, where=where or "a label member")
     if wrong := [label for label in labels if not 0 <= label <= _MAX_LABEL]:
-        raise ClassMapError(f"found the label {wrong[0]} in a label member; expected 0 to {_MAX_LABEL}: correct it")
+        raise ClassMapError(
+            f"A label member contains {wrong[0]}; expected a label from 0 to {_MAX_LABEL}: correct the shards"
+        )
     if where is not None:
         require_zero_based_labels(labels, where=where, otherwise=ONE_BASED_ADVICE)
     return label_order(names) or tuple(str(label) for label in range(max(labels, default=-1) + 1))

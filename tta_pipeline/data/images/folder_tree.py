@@ -121,8 +121,8 @@ class FolderTree:
     def _only_parent(self, folder: Path, found: "_FoundImages") -> Folders:
         if other := _find_in_other_case(folder, self.missing_folder):
             raise ImagesError(
-                f"{folder} has {other.relative_to(folder)}; expected {self.missing_folder}: rename it, or give this "
-                "name in `folders` of the dataset"
+                f"{folder} contains {other.relative_to(folder)}; expected {self.missing_folder}: rename the folder, "
+                "or write its name under `folders` of the dataset"
             )
         return find_only_parent(found.class_folders, self.named, where=folder, folder=self.missing_folder)
 
@@ -130,7 +130,9 @@ class FolderTree:
         folder = self.folder(cell)
         if not folder.is_dir():
             state = "is a file" if folder.exists() else "does not exist"
-            raise ImagesError(f"{folder} {state}; expected the class folders of {cell.key}")
+            raise ImagesError(
+                f"{folder} {state}; expected the class folders of {cell.key}: put them there, or leave the cell out"
+            )
         found = _FoundImages(root=folder, rule=self._rule, suffixes=self.suffixes)
         _walk(str(folder), (), found, ancestors=())
         return found
@@ -140,7 +142,8 @@ class FolderTree:
         folder, found = self.folder(cell), self._find_images(cell)
         if not found.images:
             raise ImagesError(
-                f"0 images under {folder}; expected class folders with files ending in {', '.join(self.suffixes)}"
+                f"There are no images under {folder}; expected class folders with files that end in "
+                f"{', '.join(self.suffixes)}: check the path"
             )
         if not self._rule.is_by_file:
             require_unambiguous(found.class_folders | found.loose_folders, self.named, where=str(folder))
@@ -185,12 +188,13 @@ def discover_tree(
         cell = _cell(parts, names)
         other = folders.setdefault(cell, path)
         if other != path:
-            raise ImagesError(f"{path} and {other} are both {cell.key}; expected one folder for each cell")
+            raise ImagesError(
+                f"{path} and {other} both contain {cell.key}; expected one folder per cell: move one of them away"
+            )
     if not folders:
         raise ImagesError(
-            f"no folder {class_dir_depth} levels under {root} begins with {', '.join(prefixes) or 'anything'}; "
-            "expected "
-            "<corruption>/<severity>: check --class-dir-depth and --only"
+            f"No folder {class_dir_depth} levels below {root} begins with {', '.join(prefixes) or 'anything'}; "
+            "expected <corruption>/<severity>: check --class-dir-depth and --only"
         )
     return FolderTree(root=root, cells=tuple(folders), elsewhere=tuple(folders.items()))
 
@@ -245,7 +249,10 @@ def _image(class_name: str, path: str, entry: os.DirEntry[str]) -> ListedImage:
         status = entry.stat()
     except OSError as error:
         target = f" and links to {Path(path).readlink()}" if entry.is_symlink() else ""
-        raise ImagesError(f"{path} cannot be read ({error.strerror}){target}; expected an image file") from error
+        raise ImagesError(
+            f"{path} cannot be read ({error.strerror}){target}; expected an image file: restore the file, or check "
+            "your permissions"
+        ) from error
     return ListedImage(class_name, entry.name, path, status.st_size, status.st_mtime_ns)
 
 

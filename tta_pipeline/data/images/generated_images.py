@@ -122,8 +122,8 @@ def _names(images: Sequence[ListedImage], *, suffix: str) -> tuple[str, ...]:
         other = by_name.setdefault(f"{image.class_name}/{name}", image)
         if other is not image:
             raise ImagesError(
-                f"{image.path} ({image.name}) and {other.path} ({other.name}) would both become "
-                f"{image.class_name}/{name}; expected one file for each name in a class: rename or remove one"
+                f"{image.path} ({image.name}) and {other.path} ({other.name}) would get the same name, "
+                f"{image.class_name}/{name}; expected unique names within a class: rename or remove one of them"
             )
     return tuple(name.removeprefix(f"{image.class_name}/") for name, image in by_name.items())
 
@@ -139,8 +139,8 @@ def _executor(jobs: int) -> Iterator[Executor | None]:
         yield executor
     except BrokenProcessPool as error:
         raise ImagesError(
-            f"one of {jobs} processes that corrupt images was killed; expected all of them to finish. A machine that "
-            "is short of memory kills processes: lower jobs"
+            f"One of {jobs} processes that corrupt images was killed, probably because memory ran out; expected all "
+            "of them to finish: lower `jobs`"
         ) from error
     finally:
         executor.shutdown(cancel_futures=True)
@@ -223,6 +223,6 @@ def _intact(image: ListedImage) -> Iterator[None]:
         yield
     except (OSError, ValueError, SyntaxError) as error:
         raise ImagesError(
-            f"{image.path} ({image.name}) is not an intact image: found {error}; expected a clean image to corrupt: "
-            "replace or remove it"
+            f"{image.path} ({image.name}) cannot be decoded: {error}; expected an intact clean image: replace or "
+            "remove the file"
         ) from error

@@ -38,7 +38,8 @@ class YieldedImage(NamedTuple):
                     return encode_png(image)
         except (OSError, ValueError, SyntaxError) as error:  # of PIL, which decodes only now
             raise ImagesError(
-                f"{self.class_name}/{self.file_name} cannot be read ({error}); expected an intact image: restore it"
+                f"{self.class_name}/{self.file_name} cannot be read ({error}); expected an intact image: restore the "
+                "file"
             ) from error
 
 
@@ -57,9 +58,9 @@ def check_yielded(images: Iterable[object]) -> Iterator[YieldedImage]:
                 yield YieldedImage(class_name, file_name, content)
             case _:
                 raise ImagesError(
-                    f"image {number} is {short_repr(image)}; expected its class, its file name without a folder, and "
-                    'the bytes or the path of the file, such as ("n01440764", "1.jpg", data), or a PIL image with a '
-                    "name that ends in .png"
+                    f"Image {number} is {short_repr(image)}; expected a tuple of class, file name without a folder, "
+                    'and the file\'s bytes or path, such as ("n01440764", "1.jpg", data), or a PIL image with a name '
+                    "that ends in .png"
                 )
 
 

@@ -26,13 +26,13 @@ class ListedImages(ImagesAround):
         by_name = {f"{name}/{path.rpartition('/')[2]}": path for path, name in self.split.class_by_path.items()}
         if missing := [path for name, path in by_name.items() if name not in found]:
             raise ImagesError(
-                f"{listing.root} lacks {len(missing):,} of the {len(by_name):,} images in {self.split.path}, such as "
-                f"{missing[0]}; expected all of them: complete the images, or take the split that belongs to them"
+                f"{listing.root} lacks {len(missing):,} of the {len(by_name):,} images that {self.split.path} lists, "
+                f"such as {missing[0]}; expected all of them: complete the images, or use the split that belongs to "
+                "them"
             )
         if twice := [name for name, count in found.items() if count > 1]:
             raise ImagesError(
-                f"{listing.root} has {by_name[twice[0]]} of {self.split.path} in two folders; expected one folder: "
-                "name the "
-                "folder with the right images as `root`"
+                f"{listing.root} contains {by_name[twice[0]]}, which {self.split.path} lists, in two folders; "
+                "expected it once: name the folder with the right images as `root`"
             )
         return listing

@@ -66,7 +66,7 @@ class ImageReader:
         """Return the bytes of *image*."""
         if image.size_bytes > MAX_FILE_BYTES:
             raise ImagesError(
-                f"{image.path} ({image.name}) has {image.size_bytes:,} bytes; expected an image of at most "
+                f"{image.path} ({image.name}) has {image.size_bytes:,} bytes, too many for an image; expected at most "
                 f"{MAX_FILE_BYTES:,}: remove it"
             )
         try:
@@ -82,18 +82,19 @@ class ImageReader:
         except OSError as error:
             raise ImagesError(
                 f"{image.path} ({image.name}) cannot be read ({error.strerror}); expected an image of "
-                f"{image.size_bytes} bytes"
+                f"{image.size_bytes} bytes: restore the file, and run again"
             ) from error
         if len(data) != image.size_bytes or has_changed:
             found = "more" if len(data) > image.size_bytes else str(len(data))
             raise ImagesError(
-                f"{image.path} was changed since {image.name} was listed with {image.size_bytes} bytes, now {found}; "
-                "expected a source that does not change while it is converted: run again when it is complete"
+                f"{image.path} changed during the conversion: {image.name} was listed with {image.size_bytes} bytes, "
+                f"but now {found}; expected files that do not change: run again when the copy is complete"
             )
         if image.sha256 is not None and (digest := hashlib.sha256(data).digest()) != image.sha256:
             raise ImagesError(
-                f"{image.path}, {image.name} at byte {image.offset}: found sha256 {digest.hex()}; expected "
-                f"{image.sha256.hex()} as in the manifest: verify the shard set, and make it again"
+                f"{image.path}: {image.name}, at byte {image.offset}, has sha256 {digest.hex()}; expected "
+                f"{image.sha256.hex()}, as in the manifest: run `tta-pipeline shards verify`, and make the shard set "
+                "again"
             )
         return data
 

@@ -60,6 +60,6 @@ def _class_of(folder: str, classes: Sequence[str], listing: Listing) -> str:
     if not _is_number(folder) or int(folder) >= len(classes):
         raise ImagesError(
             f"{listing.root} has the class folder {folder!r}; expected numbers from 0 to {len(classes) - 1}, the "
-            "positions in the class map: give the class map with these numbers, or rename the folder"
+            "positions in the class map: use the class map that belongs to these numbers, or rename the folder"
         )
     return classes[int(folder)]

@@ -50,13 +50,14 @@ def find_packed_arrays(
                 continue
             if entry.offset is None:
                 raise ImagesError(
-                    f"{archive} is compressed, a zip, or {entry.name} is a link; expected array files in a plain "
-                    "tar, as published, which is read without unpacking: unpack it, and name the folder"
+                    f"{archive} is a zip or a compressed tar, or {entry.name} is a link; expected array files in a "
+                    "plain tar, as published, since they are read without unpacking: unpack it, and name the folder "
+                    "instead"
                 )
             if name in found:
                 raise ImagesError(
-                    f"{archive} has {found[name].member} and {entry.name}; expected distinct names: unpack the right "
-                    "one, and name its folder"
+                    f"{archive} contains both {found[name].member} and {entry.name}; expected unique file names: "
+                    "unpack the right one, and name its folder"
                 )
             found[name] = ArrayPlace(archive, entry.name, entry.offset, entry.size_bytes)
     return found

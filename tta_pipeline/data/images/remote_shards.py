@@ -86,8 +86,8 @@ class RemoteShards:
             ClassMapError: always.
         """
         raise ClassMapError(
-            f"found no pinned class map for the shards at {self.urls[0]}; expected a class map: materialize "
-            "shard_manifest of a cell first, which pins its classes, or name a file in class_map"
+            f"The classes of the shards at {self.urls[0]} are not known yet; expected a class map: materialize the "
+            "shard_manifest of a cell first, or name a file under class_map"
         )
 
     def version(self, cell: Cell) -> str:
@@ -117,8 +117,8 @@ class RemoteShards:
             urls = ()
         else:
             raise ImagesError(
-                f"found {len(urls)} URLs, {urls[0]} and others; expected one folder, or shards that end in "
-                f"{_SHARD_ENDING}: name the shards"
+                f"{len(urls)} URLs were given, {urls[0]} and others; expected one folder, or shards whose names end "
+                f"in {_SHARD_ENDING}: name the shards"
             )
         names = _read_manifest_names(folder) if folder else None
         if not urls:
@@ -130,7 +130,9 @@ class RemoteShards:
             for url, each in zip(urls, fetch_file_facts(urls), strict=True)
         )
         if len({shard.name for shard in shards}) < len(shards):
-            raise ImagesError(f"found shards with the same name, such as {urls[0]}; expected unique names: rename them")
+            raise ImagesError(
+                f"Two shards have the same name, such as {urls[0]}; expected unique names: rename one of them"
+            )
         shards = tuple(sorted(shards, key=lambda shard: natural_order(shard.name)))
         return RemoteCell(shards=shards, manifest=f"{folder}/{_MANIFEST}" if is_described else None)
 
@@ -144,10 +146,10 @@ def read_remote_cell(folder: Path) -> RemoteCell | None:
         return RemoteCell.model_validate_json(path.read_bytes())
     except OSError as error:
         raise ImagesError(
-            f"{path} cannot be read ({error.strerror}); expected URLs of shards: materialize tar_shards again"
+            f"{path} cannot be read ({error.strerror}); expected the URLs of the shards: rematerialize tar_shards"
         ) from error
     except ValueError:
-        raise ImagesError(f"{path} is damaged; expected URLs of shards: materialize tar_shards again") from None
+        raise ImagesError(f"{path} is damaged; expected the URLs of the shards: rematerialize tar_shards") from None
 
 
 def write_remote_cell(found: RemoteCell, folder: Path) -> bool:
@@ -172,7 +174,7 @@ def _read_manifest_names(folder: str) -> tuple[str, ...] | None:
     try:
         return tuple(str(shard["name"]) for shard in json.loads(data)["shards"])
     except (ValueError, KeyError, TypeError) as error:
-        raise ImagesError(f"{url} is damaged ({error!r}); expected a manifest of shards: put it there again") from None
+        raise ImagesError(f"{url} is damaged ({error!r}); expected a shard manifest: upload it again") from None
 
 
 def _list_shard_names(folder: str) -> tuple[str, ...]:
@@ -181,7 +183,7 @@ def _list_shard_names(folder: str) -> tuple[str, ...]:
     names = tuple(name for name in listed if name.endswith(_SHARD_ENDING))
     if not names:
         raise ImagesError(
-            f"{folder}: found neither {_MANIFEST} nor a listing with shards; expected one of them: name the shards, as "
-            f"in {folder}/shard-{{00000..00015}}{_SHARD_ENDING}"
+            f"{folder} has neither {_MANIFEST} nor a listing of its shards; expected one of them: name the shards in "
+            f"the URL, such as {folder}/shard-{{00000..00015}}{_SHARD_ENDING}"
         )
     return names

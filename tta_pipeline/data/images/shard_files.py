@@ -65,8 +65,8 @@ def require_read(names: Iterable[str], readable: tuple[str, ...] = _SUFFIXES, *,
     """Refuse *names* in the folder *where* that `find_unread` finds: the set would be short of them."""
     if unread := find_unread(names, readable):
         raise ImagesError(
-            f"{where} has {len(unread):,} shards that are not read: {abbreviate_list(unread)}; expected names that end "
-            f"in {', '.join(readable)}: unpack, finish or rename them, or move them away"
+            f"{where} has {len(unread):,} shards that cannot be read: {abbreviate_list(unread)}; expected names that "
+            f"end in {', '.join(readable)}: unpack, complete or rename them, or move them away"
         )
 
 
@@ -95,8 +95,8 @@ def find_shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...
     require_read(names, where=folder)
     if not found:
         raise ImagesError(
-            f"0 shards in {folder}; expected {', '.join(files) or '*.tar'}: correct the root, or wait until the shards "
-            "are there"
+            f"There are no shards in {folder}; expected {', '.join(files) or '*.tar'}: correct the root, or wait "
+            "until the shards are there"
         )
     return found
 
@@ -114,9 +114,9 @@ def _require_one_set(shards: Sequence[Path]) -> None:
     if len(stems) > 1:
         patterns = [f"{stem}*.tar" for stem in stems]
         raise ImagesError(
-            f"{shards[0].parent} has shards of {len(stems)} names: {abbreviate_list(patterns)}; expected one set, not "
-            f'training and validation images together: choose with `files: "{patterns[-1]}"` of the source or `--files '
-            f'"{patterns[-1]}"` of `tta-pipeline shards index`, or "*.tar" if all are one set'
+            f"{shards[0].parent} has shards with {len(stems)} different names: {abbreviate_list(patterns)}; expected "
+            f'one dataset, not training and validation images together: choose with `files: "{patterns[-1]}"` under '
+            f'images or `--files "{patterns[-1]}"` of `tta-pipeline shards index`, or "*.tar" to take all'
         )
 
 
@@ -130,7 +130,10 @@ def shards_version(shards: Sequence[Path]) -> str:
             # An unpacked copy has the time of the original when it was unpacked; the original may have changed since.
             modified_ns = path.stat().st_mtime_ns
         except OSError as error:
-            raise ImagesError(f"{path} cannot be read ({error.strerror}); expected a shard: restore it") from error
+            raise ImagesError(
+                f"{path} cannot be read ({error.strerror}); expected a shard: restore the file, or check your "
+                "permissions"
+            ) from error
         lines.append(f"{original.name.removeprefix('.')}\0{status.st_size}\0{modified_ns}")
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -165,14 +168,16 @@ def unpack(shard: Path, target: Path) -> None:
     """Unpack *shard* to *target*, with the modification time of *shard*; a plain tar under any name is copied."""
     compression = read_compression(shard)
     if compression not in ("", "gzip"):
-        raise ImagesError(f"{shard} is compressed with {compression}; expected gzip or a plain tar: pack it again")
+        raise ImagesError(f"{shard} is compressed with {compression}; expected a plain tar or gzip: repack it")
     modified_ns = shard.stat().st_mtime_ns
     with written_file(target) as beside:
         try:
             with gzip.open(shard) if compression else shard.open("rb") as packed, beside.open("wb") as file:
                 shutil.copyfileobj(packed, file, _CHUNK_BYTES)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ImagesError(f"{shard}: found {error}; expected a whole .tar.gz: fetch it again") from error
+            raise ImagesError(
+                f"{shard} cannot be decompressed: {error}; expected a complete .tar.gz: download it again"
+            ) from error
         os.utime(beside, ns=(modified_ns, modified_ns))
 
 
@@ -195,8 +200,8 @@ def _require_no_gaps(folder: Path, files: Sequence[str], names: Collection[str])
         missing = [name for name in exact if _bare(name) not in there]
         if missing and len(missing) < len(exact):
             raise ImagesError(
-                f"{folder} lacks {len(missing):,} of the {len(exact):,} shards of {pattern!r}: "
-                f"{abbreviate_list(missing)}; expected all of them: fetch the missing shards, or correct the range"
+                f"{folder} lacks {len(missing):,} of the {len(exact):,} shards in {pattern!r}: "
+                f"{abbreviate_list(missing)}; expected all of them: download the missing shards, or correct the range"
             )
 
 
@@ -204,9 +209,11 @@ def _expanded(pattern: str) -> tuple[str, ...]:
     try:
         names = expand(pattern, most=_MAX_EXPANDED)
     except ValueError as error:
-        raise ImagesError(f"{pattern!r} has unbalanced braces; expected a range such as {{000..127}}") from error
+        raise ImagesError(
+            f"{pattern!r} has unbalanced braces; expected a range such as {{000..127}}: correct it"
+        ) from error
     if not names:
-        raise ImagesError(f"{pattern!r} names more than {_MAX_EXPANDED:,} shards; expected fewer: use *.tar")
+        raise ImagesError(f"{pattern!r} stands for more than {_MAX_EXPANDED:,} shards; expected fewer: use *.tar")
     return names
 
 

@@ -138,8 +138,8 @@ class GatheredMembers(Generic[M, T]):
                 yield key, members.main_image(), members.parse_label()
             except ValueError as problem:
                 raise error(
-                    f"{where}: key {key} {problem}; expected one image ({', '.join(sorted(IMAGE_TYPES))}) and one "
-                    "class for each key: pack it again"
+                    f"{where}: the sample {key} {problem}; expected one image ({', '.join(sorted(IMAGE_TYPES))}) and "
+                    "one class per key: repack it"
                 ) from None
 
     def count_left_out(self) -> Counter[str]:

@@ -53,9 +53,9 @@ class SpillFile:
         except OSError as error:
             free = shutil.disk_usage(self.path.parent).free
             raise ImagesError(
-                f"{self.path} cannot be written ({error.strerror}) after {self._end / 2**20:,.1f} MiB, and "
-                f"{free / 2**20:,.1f} MiB are free there; expected space for the images of every cell of the run: "
-                "free some, or convert fewer cells at once"
+                f"{self.path} cannot be written ({error.strerror}) after {self._end / 2**20:,.1f} MiB, and only "
+                f"{free / 2**20:,.1f} MiB are free; expected space for the images of all cells in this run: free some "
+                "space, or convert fewer cells at once"
             ) from error
 
 

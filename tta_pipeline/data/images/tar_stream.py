@@ -49,7 +49,7 @@ def opened_tar(
     with _raw(path, progress) as (raw, start), ThreadPoolExecutor(1) as thread:
         compression = find_compression(start)
         if compression not in ("", "gzip"):
-            raise ImagesError(f"{path} is compressed with {compression}; expected tar or tar.gz: convert it")
+            raise ImagesError(f"{path} is compressed with {compression}; expected tar or tar.gz: repack it")
         hashed = _HashingFile(raw, thread) if expected_md5 else raw
         file: Any = io.BufferedReader(hashed, _READ_BYTES)
         if compression:
@@ -145,7 +145,7 @@ class TarStream:
             self._offset -= BLOCK_BYTES
             if not self._offset and (compression := find_compression(block)):
                 raise ImagesError(
-                    f"{self._where} is compressed with {compression}; expected a plain tar here: unpack it"
+                    f"{self._where} is compressed with {compression}; expected a plain tar here: decompress it"
                 ) from None
             raise self.damage_error(str(error), "an undamaged archive") from None
         self._begin(header.size_bytes if header else 0)
@@ -205,7 +205,8 @@ class TarStream:
             return Entry(name, "", self._left, None if self._begins_at is None else self._begins_at + self._offset)
         if header.kind not in (HARD_LINK, SYMBOLIC_LINK):
             raise ImagesError(
-                f"{self._where}: {name} is of type {header.kind!r}; expected files, links and folders: take it out"
+                f"{self._where}: {name} has the type {header.kind!r}; expected only files, links and folders: remove "
+                "it from the archive"
             )
         target = fields.get("linkpath", header.link)
         is_symbolic = header.kind == SYMBOLIC_LINK
@@ -219,7 +220,10 @@ def _raw(path: Path, progress: Reporter) -> Iterator[tuple[io.FileIO, bytes]]:
         raw = _CountingFile(path, progress)
         start = os.pread(raw.fileno(), BLOCK_BYTES, 0)
     except OSError as error:
-        raise ImagesError(f"{path} cannot be read ({error.strerror}); expected a tar or tar.gz archive") from error
+        raise ImagesError(
+            f"{path} cannot be read ({error.strerror}); expected a tar or tar.gz archive: check the path and your "
+            "permissions"
+        ) from error
     with raw:
         yield raw, start
 

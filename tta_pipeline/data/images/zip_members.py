@@ -101,8 +101,8 @@ class ZipMembers:
             raise ImagesError(f"{self._path}: {name} is encrypted; expected a zip without a password: unpack it")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ImagesError(
-                f"{self._path}: {name} is compressed with method {member.compress_type}; expected deflate or none: "
-                "unpack it, or pack it again"
+                f"{self._path}: {name} is compressed with method {member.compress_type}; expected deflate or no "
+                "compression: unpack it, or repack it"
             )
         kind = stat.S_IFMT(member.external_attr >> 16)
         if member.is_dir() or kind == stat.S_IFDIR:
@@ -110,7 +110,10 @@ class ZipMembers:
         if kind == stat.S_IFLNK:
             return Entry(name, self._read_target(name, member), 0)
         if kind not in (0, stat.S_IFREG):
-            raise ImagesError(f"{self._path}: {name} is a special file; expected files, links and folders: take it out")
+            raise ImagesError(
+                f"{self._path}: {name} is a special file; expected only files, links and folders: remove it from the "
+                "archive"
+            )
         return Entry(name, "", member.file_size)
 
     def _read_target(self, name: str, member: zipfile.ZipInfo) -> str:
@@ -141,7 +144,9 @@ def _opened(path: Path) -> _BoundedFile:
     try:
         return _BoundedFile(path)
     except OSError as error:
-        raise ImagesError(f"{path} cannot be read ({error.strerror}); expected a zip archive") from error
+        raise ImagesError(
+            f"{path} cannot be read ({error.strerror}); expected a zip archive: check the path and your permissions"
+        ) from error
 
 
 def _md5_of(file: _BoundedFile) -> str:
@@ -178,7 +183,9 @@ def _require_unique(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
     seen = set[str]()
     for member in members:
         if member.filename in seen:
-            raise ImagesError(f"{path}: {member.filename} appears twice; expected distinct names: take one out")
+            raise ImagesError(
+                f"{path}: {member.filename} occurs twice; expected unique names: remove one of the two files"
+            )
         seen.add(member.filename)
 
 

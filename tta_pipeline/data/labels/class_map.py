@@ -38,9 +38,9 @@ class ClassMap:
         unknown = sorted(set(class_names) - self.labels.keys())
         if unknown:
             raise ClassMapError(
-                f"{where} has {count_of(len(unknown), 'class folder')} that the class map lacks: "
+                f"{where} has {count_of(len(unknown), 'class folder')} that the class map does not contain: "
                 f"{abbreviate_list(unknown)}; expected only its {len(self.classes)} classes "
-                f"({abbreviate_list(self.classes)}): remove them or pin a new map"
+                f"({abbreviate_list(self.classes)}): remove these folders, or pin a new class map"
             )
 
     def require_same(self, classes: tuple[str, ...], *, where: object, pinned_at: Path) -> None:
@@ -50,9 +50,9 @@ class ClassMap:
         pairs = enumerate(zip_longest(self.classes, classes))
         label, (pinned, found) = next((label, pair) for label, pair in pairs if pair[0] != pair[1])
         raise ClassMapError(
-            f"{where} has {found!r} for label {label}, but {pinned!r} is pinned at {pinned_at}; expected the "
-            f"{len(self.classes)} pinned classes: name the same classes, write elsewhere, or remove the pinned "
-            "class map and every shard set made with it"
+            f"{where} gives label {label} to {found!r}, but the class map pinned at {pinned_at} gives it to "
+            f"{pinned!r}; expected the {len(self.classes)} pinned classes: use the same classes, write to another "
+            "folder, or remove the pinned class map and every shard set made with it"
         )
 
 
@@ -76,8 +76,9 @@ def require_plain_order(names: Collection[str], *, where: object) -> None:
     in_order = sorted(names, key=natural_order)
     if is_numbered and in_order != [*label_order(names)]:
         raise ClassMapError(
-            f"{where} has the classes {abbreviate_list(in_order)}, which have another order as text than as numbers; "
-            "expected labels, or names in one order: give a class map with these names in label order"
+            f"{where} has classes that are in one order as text and in another as numbers: "
+            f"{abbreviate_list(in_order)}; expected an unambiguous order: name a class map with these names in label "
+            "order"
         )
 
 
@@ -90,8 +91,8 @@ def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> Cl
             write_once(path, json.dumps(content, indent=1).encode())
         except OSError as error:
             raise ClassMapError(
-                f"{path} cannot be written ({error.strerror}); expected a folder where the class map can be pinned: "
-                f"{advice(error)}"
+                f"{path} cannot be written ({error.strerror}); expected a folder in which the class map can be "
+                f"pinned: {advice(error)}"
             ) from error
     return _read_pinned(path)
 
@@ -108,15 +109,17 @@ def require_zero_based_labels(labels: Collection[int], *, where: object, otherwi
     """
     if labels and 0 not in labels:
         raise ClassMapError(
-            f"{where}: found the labels {min(labels)} to {max(labels)} and no 0; expected labels that count from 0, as "
-            f"a model's outputs do: {otherwise}; if they do and only class 0 has no image here, give a class map"
+            f"{where} has the labels {min(labels)} to {max(labels)}, without 0; expected labels that count from 0, "
+            f"like a model's outputs: {otherwise}; if they do, and only class 0 has no images here, name a class map"
         )
 
 
 def class_map_of_found(classes: tuple[str, ...], *, where: Path) -> ClassMap:
     """Return the class map of *classes*, found in a source, for the file or folder *where*."""
     if not classes:
-        raise ClassMapError(f"found no class folder to pin at {where}; expected the source's class folders")
+        raise ClassMapError(
+            f"There is no class folder to pin in {where}; expected the class folders of the images: check the path"
+        )
     return ClassMap(classes=classes)
 
 
@@ -132,13 +135,15 @@ def _read_pinned(path: Path) -> ClassMap:
         intact = content["sha256"] == pinned.sha256
     except OSError as error:
         raise ClassMapError(
-            f"{path} cannot be read ({error.strerror}); expected classes and their sha256: restore it"
+            f"{path} cannot be read ({error.strerror}); expected a class map with its sha256: restore it"
         ) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise ClassMapError(f"{path} is not a class map ({error!r}); expected classes and their sha256") from error
+        raise ClassMapError(
+            f"{path} is not a class map ({error!r}); expected a list of classes and its sha256: restore it"
+        ) from error
     if not intact:
         raise ClassMapError(
-            f"{path} has been edited: its classes hash to {pinned.sha256}, and {content['sha256']} is pinned; "
-            "restore it, or remove it and every shard set made with it"
+            f"{path} was edited: its classes have the sha256 {pinned.sha256}, but the file says {content['sha256']}; "
+            "expected the pinned classes: restore it, or remove it and every shard set made with it"
         )
     return pinned

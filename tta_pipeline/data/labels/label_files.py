@@ -60,8 +60,8 @@ def read_classes(path: Path) -> tuple[str, ...]:
     readers = {".json": classes_from_json, ".mat": classes_from_devkit}
     if path.suffix.lower() not in readers:
         raise ClassMapError(
-            f"{path} ends in {path.suffix!r}; expected {' or '.join(readers)}: convert the file to JSON, a list of "
-            "class names in label order"
+            f"{path} ends in {path.suffix!r}; expected {' or '.join(readers)}: convert it to JSON, a list of class "
+            "names in label order"
         )
     return readers[path.suffix.lower()](path)
 
@@ -79,7 +79,7 @@ def classes_from_json(path: Path) -> tuple[str, ...]:
         pairs = [_label_and_name(key, value, path=path) for key, value in content.items()]
     else:
         raise ClassMapError(
-            f"{path} holds {short_repr(content)}; expected a list of class names or an object: rewrite it"
+            f"{path} contains {short_repr(content)}; expected a list of class names, or an object: rewrite it"
         )
     return require_label_order(pairs, path)
 
@@ -131,11 +131,12 @@ def read_ground_truth(
         file_name = re.split(r"[/\\]", file)[-1]
         if file_name in found:
             raise ClassMapError(
-                f"{path}, line {number}: {file_name} has a line already; expected one line per file: remove one"
+                f"{path}, line {number}: {file_name} is already listed above; expected one line per file: remove one "
+                "of the two"
             )
         found[file_name] = label if ids is None else _class_by_id(label, ids, where=f"{path}, line {number}")
     if not found:
-        raise ClassMapError(f"{path} is empty; expected one line for each image: restore it")
+        raise ClassMapError(f"{path} is empty; expected one line per image: restore it")
     return found
 
 
@@ -146,8 +147,8 @@ def _require_order(labels: AbstractSet[str], *, path: Path) -> None:
     if len(numbers) == len(labels) > 0 and numbers[0] < 2 and numbers[-1] - numbers[0] >= len(numbers):
         gap = next(number + 1 for number in numbers if number + 1 not in numbers)
         raise ClassMapError(
-            f"{path} has the numbers {numbers[0]} to {numbers[-1]} without {gap}; expected numbers without "
-            "gaps, so that they are labels: give a class map"
+            f"{path} contains the numbers {numbers[0]} to {numbers[-1]} without {gap}; expected consecutive numbers, "
+            "so that they can be labels: name a class map"
         )
 
 
@@ -161,8 +162,8 @@ def class_by_file(classes: Mapping[str, str], file_name: str, *, where: str | Pa
     name = file_name if file_name in classes else file_name.rpartition(".")[0]
     if name not in classes:
         raise ClassMapError(
-            f"{where}: {file_name} has no class; expected one of the {len(classes)} files of the ground truth: use the "
-            "list that belongs to these images"
+            f"{where} has no class for {file_name}; expected one of the {len(classes)} files in the ground truth: use "
+            "the list that belongs to these images"
         )
     return classes[name]
 
@@ -172,14 +173,19 @@ def class_by_pattern(pattern: str, relative_path: str) -> str:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ClassMapError(f"pattern {pattern!r} is not a regular expression: {error}; correct it") from error
+        raise ClassMapError(
+            f"The pattern {pattern!r} is not a regular expression: {error}; expected one with a group for the class "
+            "name: correct it"
+        ) from error
     if not compiled.groups:
-        raise ClassMapError(f"pattern {pattern!r} has no group; expected the class name in parentheses: add them")
+        raise ClassMapError(
+            f"The pattern {pattern!r} has no group; expected parentheses around the class name: add them"
+        )
     match = compiled.search(relative_path)
     if match is None or not match[1]:
         raise ClassMapError(
-            f"{relative_path!r} yields {match and match[1]!r} by the pattern {pattern!r}; expected a class name from "
-            "its first group: correct the pattern or remove the file"
+            f"The pattern {pattern!r} finds the class {match and match[1]!r} in {relative_path!r}; expected its first "
+            "group to match a class name: correct the pattern, or remove the file"
         )
     return _name_or_digits(match[1], where=relative_path)
 
@@ -190,7 +196,7 @@ def read_json(path: Path) -> Any:
         return json.loads(_bytes(path), object_pairs_hook=lambda pairs: _object(pairs, path))
     except ValueError as error:
         raise ClassMapError(
-            f"{path} is not JSON ({error}); expected class names and their labels: restore it"
+            f"{path} is not JSON ({error}); expected class names with their labels: restore it"
         ) from error
 
 
@@ -223,25 +229,27 @@ def require_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: 
     pairs = sorted(pairs, key=lambda pair: pair[0])
     for _, name in pairs:
         if not isinstance(name, str) or not name:
-            raise ClassMapError(f"{path} has the class name {short_repr(name)}; expected text, not empty: correct it")
+            raise ClassMapError(
+                f"{path} contains the class name {short_repr(name)}; expected text that is not empty: correct it"
+            )
     _refuse_repeated((name for _, name in pairs), "class name", path=path)
     _refuse_repeated((label + first for label, _ in pairs), "label", path=path)
     for expected, (label, name) in enumerate(pairs):
         if label != expected:
             raise ClassMapError(
-                f"{path} gives {name!r} the label {label + first}; expected {first} to {len(pairs) - 1 + first}, each "
-                f"once, and {expected + first} is missing: complete it"
+                f"{path} gives {name!r} the label {label + first}, but label {expected + first} is missing; expected "
+                f"each of {first} to {len(pairs) - 1 + first} once: complete the file"
             )
     if not pairs:
-        raise ClassMapError(f"{path} holds no class; expected class names: restore it")
+        raise ClassMapError(f"{path} contains no class; expected class names: restore it")
     return tuple(name for _, name in pairs)
 
 
 def _refuse_repeated(values: Iterable[Hashable], kind: str, *, path: Path) -> None:
     if twice := find_duplicates(values):
         raise ClassMapError(
-            f"{path} has the {kind} {twice[0]!r} more than once ({len(twice)} such); expected every {kind} once: "
-            "correct it"
+            f"{path} contains the {kind} {twice[0]!r} more than once ({len(twice)} such duplicates); expected each "
+            f"{kind} once: correct it"
         )
 
 
@@ -259,7 +267,7 @@ def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
         return [(int(number), str(wnid)) for number, wnid, num_children in rows if int(num_children) == 0]
     except Exception as error:  # a damaged file makes the reader raise ten kinds of errors
         raise ClassMapError(
-            f"{path} is not a meta.mat of the ILSVRC development kit ({error!r}); expected its array `synsets` with "
+            f"{path} is not the meta.mat of the ILSVRC development kit ({error!r}); expected its array `synsets` with "
             "ILSVRC2012_ID, WNID and num_children: restore it"
         ) from error
 
@@ -268,10 +276,14 @@ def _files_in_json(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the file name and the class of each entry of a JSON object."""
     content = read_json(path)
     if not isinstance(content, dict):
-        raise ClassMapError(f"{path} holds {short_repr(content)}; expected an object, file name to class: rewrite it")
+        raise ClassMapError(
+            f"{path} contains {short_repr(content)}; expected an object that maps file names to classes: rewrite it"
+        )
     for file_name, label in content.items():
         if isinstance(label, bool) or not isinstance(label, str | int) or label == "":
-            raise ClassMapError(f"{path} gives {file_name} the class {short_repr(label)}; expected a name or a number")
+            raise ClassMapError(
+                f"{path} gives {file_name} the class {short_repr(label)}; expected a name or a number: correct it"
+            )
         yield file_name, str(label)
 
 
@@ -286,9 +298,9 @@ def _files_and_labels(path: Path, file_names: str, *, is_mapped: bool) -> Iterat
     is_in_columns = all(_COLUMNS.fullmatch(line.strip()) for line in lines) and len(set(lines)) == len(lines) > 1
     if is_in_columns and not with_files and not is_mapped:
         raise ClassMapError(
-            f"{path} has another class in each of its {len(lines):,} lines: {short_repr(lines[0])}, "
-            f"{short_repr(lines[1])}; expected classes, or a file name and its class in each: correct the lines, or "
-            "give a class map"
+            f"{path} has a different class in each of its {len(lines):,} lines, such as {short_repr(lines[0])} and "
+            f"{short_repr(lines[1])}; expected classes that repeat, or a file name and its class in each line: "
+            "correct the lines, or name a class map"
         )
     for number, line in enumerate(lines, start=1):
         match = _FILE_AND_LABEL.fullmatch(line.strip())
@@ -296,7 +308,8 @@ def _files_and_labels(path: Path, file_names: str, *, is_mapped: bool) -> Iterat
         if not line.strip() or with_files != bool(match) or names_file or has_heading:
             expected = "a file name and its class" if with_files or names_file else "only a class"
             raise ClassMapError(
-                f"{path}, line {number}: {line!r}; expected {expected}, the same in each line: correct the line"
+                f"{path}, line {number}, is {line!r}; expected {expected}, in the same form in each line: correct the "
+                "line"
             )
         yield (match["file"], match["label"].strip()) if match else (file_names % number, line.strip())
 
@@ -324,14 +337,14 @@ def _rows_of_table(
     for number, row in enumerate(rows, start=2):
         if len(row) != len(heading) or not row[file_column].strip() or not row[label_column].strip():
             raise ClassMapError(
-                f"{path}, line {number}: {separator.join(row)!r}; expected {len(heading)} columns, as in the heading "
-                f"{separator.join(heading)!r}: correct the line"
+                f"{path}, line {number}, is {separator.join(row)!r}; expected {len(heading)} columns, like the "
+                f"heading {separator.join(heading)!r}: correct the line"
             )
         label = row[label_column].strip()
         if names.setdefault(label, others := [row[at] for at in label_columns[1:]]) != others:
             raise ClassMapError(
-                f"{path}, line {number}: {separator.join(row)!r}; expected one class, in the column "
-                f"{heading[label_column]!r} as in {heading[label_columns[1]]!r}: leave the wrong column out"
+                f"{path}, line {number}, is {separator.join(row)!r}, whose columns {heading[label_column]!r} and "
+                f"{heading[label_columns[1]]!r} disagree; expected one class: remove the wrong column"
             )
         yield row[file_column].strip(), label.split()[0] if heading[label_column] == _BOXES_HEADING else label
 
@@ -347,8 +360,8 @@ def _class_by_id(label: str, ids: Mapping[int, str], *, where: str) -> str:
     number = _number(label)
     if number is None or number not in ids:
         raise ClassMapError(
-            f"{where}: {label!r} is not a known class number; expected one of {min(ids, default=None)} to "
-            f"{max(ids, default=None)}: read the numbers from the file that belongs to this ground truth"
+            f"{where}: {label!r} is not a known class number; expected {min(ids, default=None)} to "
+            f"{max(ids, default=None)}: use the class numbers that belong to this ground truth"
         )
     return ids[number]
 
@@ -368,7 +381,7 @@ def read_list(path: Path) -> str:
         return _bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ClassMapError(
-            f"{path} is not text ({error}); expected UTF-8, one line for each image: convert it"
+            f"{path} is not text ({error}); expected UTF-8 with one line per image: convert it"
         ) from error
 
 
@@ -376,9 +389,9 @@ def _refuse_archive(path: Path) -> None:
     """Refuse an archive instead of the file in it, such as the downloaded development kit."""
     if path.suffix.lower() in _ARCHIVE_SUFFIXES and path.is_file():
         raise ClassMapError(
-            f"{path} is an archive; expected the file in it: unpack by `tar -xf {path}`, and name the file. In the "
-            "ILSVRC development kit it is data/ILSVRC2012_validation_ground_truth.txt (classes of the images) or "
-            "data/meta.mat (class map, --devkit)"
+            f"{path} is an archive; expected the file inside it: unpack it with `tar -xf {path}` and name the file. "
+            "In the ILSVRC development kit, data/ILSVRC2012_validation_ground_truth.txt has the classes of the "
+            "images, and data/meta.mat is the class map (--devkit)"
         )
 
 
@@ -386,4 +399,6 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ClassMapError(f"{path} cannot be read ({error.strerror}); expected a file: correct the path") from error
+        raise ClassMapError(
+            f"{path} cannot be read ({error.strerror}); expected a file: check the path and your permissions"
+        ) from error

@@ -35,9 +35,9 @@ def shipped_classes(name: str) -> tuple[str, ...]:
     """Return the classes of the list *name*, in label order."""
     if name not in SHA256_BY_LIST:
         raise ClassMapError(
-            f"found no list of classes {name!r}; expected one of "
-            f"{name_choices(name, SHA256_BY_LIST, listed_in='docs/guides/datasets.md')}, which come with the project: "
-            "correct the name, or name a JSON file with the classes in label order"
+            f"There is no shipped list of classes named {name!r}; expected one of "
+            f"{name_choices(name, SHA256_BY_LIST, listed_in='docs/guides/datasets.md')}: correct the name, or name a "
+            "JSON file with the classes in label order"
         )
     return _read(_LISTS / f"{name}.txt", SHA256_BY_LIST[name])
 
@@ -47,11 +47,11 @@ def _read(path: Path, sha256: str) -> tuple[str, ...]:
         found = ClassMap(classes=tuple(path.read_text("utf-8").split()))
     except (OSError, UnicodeDecodeError) as error:
         raise ClassMapError(
-            f"{path} cannot be read ({error}); expected a class on each line: install the project again"
+            f"{path} cannot be read ({error}); expected one class per line: install the project again"
         ) from error
     if found.sha256 != sha256:
         raise ClassMapError(
-            f"{path} has {len(found.classes)} classes that hash to {found.sha256}; expected the shipped {sha256}: "
+            f"{path} has {len(found.classes)} classes with the sha256 {found.sha256}; expected {sha256}, as shipped: "
             "install the project again"
         )
     return found.classes

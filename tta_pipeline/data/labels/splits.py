@@ -42,8 +42,8 @@ def read_split(path: Path, class_list: Path | None = None) -> Split:
         return _read_json_split(path)
     if class_list is None:
         raise ClassMapError(
-            f"{path} is no JSON; expected one of CoOp's files split_zhou_*.json, or a dataset whose field "
-            "`split_classes` names the file with the classes of this one"
+            f"{path} is not JSON; expected one of CoOp's files split_zhou_*.json, or a dataset whose field "
+            "`split_classes` names the file with the classes: correct `split`"
         )
     return _read_text_split(path, class_list)
 
@@ -58,16 +58,16 @@ def _read_json_split(path: Path) -> Split:
     content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get(_PART), list) or not content[_PART]:
         raise ClassMapError(
-            f"{path} holds {short_repr(content)}; expected an object whose {_PART!r} lists [path, label, class name]"
+            f"{path} contains {short_repr(content)}; expected an object whose {_PART!r} lists [path, label, class "
+            "name]: restore the published file"
         )
     parts = {part: [_entry(each, path, part) for each in content[part]] for part in content}
     names: dict[int, str] = {}
     for entry in (entry for entries in parts.values() for entry in entries):
         if (name := names.setdefault(entry.label, entry.class_name)) != entry.class_name:
             raise ClassMapError(
-                f"{path} gives label {entry.label} the names {name!r} and {entry.class_name!r}; expected one name: "
-                "take the "
-                "published file"
+                f"{path} gives the label {entry.label} to both {name!r} and {entry.class_name!r}; expected one class "
+                "per label: use the published file"
             )
     classes = require_label_order(names.items(), path)
     by_path = _by_path(((entry.image, entry.class_name) for entry in parts[_PART]), path)
@@ -82,7 +82,7 @@ def _entry(found: Any, path: Path, part: str) -> _Entry:
         or found[1] < 0
     ):
         raise ClassMapError(
-            f"{path} has {short_repr(found)} in {part!r}; expected [path, label, class name]: correct it"
+            f"{path} contains {short_repr(found)} in {part!r}; expected [path, label, class name]: correct it"
         )
     return _Entry(*found)
 
@@ -99,8 +99,8 @@ def _lines(path: Path, classes: frozenset[str], class_list: Path) -> Iterator[tu
         image, _, class_name = line.strip().partition(" ")
         if class_name not in classes:
             raise ClassMapError(
-                f"{path}, line {number}: {line!r}; expected an image and one of the {len(classes)} classes in "
-                f"{class_list}: take both files from one release"
+                f"{path}, line {number}, is {line!r}; expected an image and one of the {len(classes)} classes in "
+                f"{class_list}: use two files from the same release"
             )
         yield image if PurePosixPath(image).suffix else f"{image}{_SUFFIX}", class_name
 
@@ -111,11 +111,11 @@ def _by_path(pairs: Iterable[tuple[str, str]], path: Path) -> dict[str, str]:
     for image, class_name in pairs:
         parts = [part for part in image.split("/") if part not in ("", ".")]
         if ".." in parts:
-            raise ClassMapError(f"{path} has the image {image!r}; expected a path without '..': correct it")
+            raise ClassMapError(f"{path} lists the image {image!r}; expected a path without '..': correct it")
         place = "/".join(parts)
         if place in found:
-            raise ClassMapError(f"{path} lists {place} twice; expected distinct images: take the published file")
+            raise ClassMapError(f"{path} lists {place} twice; expected unique images: use the published file")
         found[place] = class_name
     if not found:
-        raise ClassMapError(f"{path} lists no image; expected a line for each: restore it")
+        raise ClassMapError(f"{path} lists no images; expected one line per image: restore it")
     return found

@@ -42,13 +42,16 @@ KINDS: tuple[type[ImagesSection], ...] = (
 def section_from_options(options: ImageOptions) -> ConvertedSection:
     """Return the section for *options* of the command `shards make`."""
     if len(options.sources) > 1 and (folders := [path for path in options.sources if path.is_dir()]):
-        raise ImagesError(f"found the folder {folders[0]} and other sources; expected one folder, or archives only")
+        raise ImagesError(
+            f"The folder {folders[0]} was given together with other sources; expected one folder, or only archives: "
+            "leave out one or the other"
+        )
     sections = (kind.from_options(options) for kind in KINDS if issubclass(kind, ConvertedSection))
     section = next(filter(None, sections))
     for name in sorted(options.given - section.options):
         raise ImagesError(
-            f"found {name} {getattr(options, name)!r} for a source of kind {section.kind}; expected only "
-            f"{', '.join(sorted(section.options)) or 'no such option'}: leave it out"
+            f"The option {name} ({getattr(options, name)!r}) does not apply to images of kind {section.kind}; "
+            f"expected only {', '.join(sorted(section.options)) or 'no such option'}: leave it out"
         )
     return section
 

@@ -65,12 +65,14 @@ class ArchiveSection(ListedBySplit, ClassesOfFiles, ConvertedSection):
             raise ValueError(str(error)) from None
         if not found.archives:
             known = ", ".join(known for known, dataset in shipped_sets().items() if dataset.archives)
-            raise ValueError(f"found {name}, which has no known archive; expected one of {known}, or no `published`")
+            raise ValueError(
+                f"there are no known archives for {name}; expected one of {known}: correct `published`, or leave it out"
+            )
         # Sums are looked up by file name, so a renamed archive would not be compared with any sum.
         if unknown := [path.name for path in info.data.get("archives", ()) if path.name not in found.archives]:
             raise ValueError(
-                f"found the archives {abbreviate_list(unknown)}, which {name} does not have; expected names among its "
-                f"{', '.join(found.archives)}: give them these names again, or leave `published` out"
+                f"{name} has no archives named {abbreviate_list(unknown)}; expected {', '.join(found.archives)}: "
+                "rename your files as they were published, or leave `published` out"
             )
         return name
 
@@ -79,7 +81,9 @@ class ArchiveSection(ListedBySplit, ClassesOfFiles, ConvertedSection):
     def _are_sums(cls, md5: dict[str, str]) -> dict[str, str]:
         for name, digest in md5.items():
             if len(digest) != 32 or set(digest.lower()) - set("0123456789abcdef"):
-                raise ValueError(f"found {digest!r} for {name}; expected 32 hexadecimal digits")
+                raise ValueError(
+                    f"the md5 of {name} is {digest!r}; expected 32 hexadecimal digits: copy it from the dataset's page"
+                )
         return {name: digest.lower() for name, digest in md5.items()}
 
     @model_validator(mode="after")
@@ -87,8 +91,8 @@ class ArchiveSection(ListedBySplit, ClassesOfFiles, ConvertedSection):
         names = [path.name for path in self.archives]
         if unknown := [name for name in self.md5 if name not in names]:
             raise ValueError(
-                f"found md5 of {abbreviate_list(unknown)}; expected names among the archives "
-                f"{abbreviate_list(names)}: correct the names, since sums of other archives are never compared"
+                f"an md5 is given for {abbreviate_list(unknown)}, which are not among the archives; expected names of "
+                f"{abbreviate_list(names)}: correct the names, or their md5 is never compared"
             )
         return self
 
@@ -105,7 +109,9 @@ class ArchiveSection(ListedBySplit, ClassesOfFiles, ConvertedSection):
     def from_options(cls, options: ImageOptions) -> Self | None:
         """Return the section of one or more archives; with class_dir_depth 0 they are one set."""
         if missing := [str(path) for path in options.sources if not path.is_file()]:
-            raise ImagesError(f"{', '.join(missing)} does not exist; expected a folder, or tar or zip archives")
+            raise ImagesError(
+                f"{', '.join(missing)} does not exist; expected a folder, or tar or zip archives: check the path"
+            )
         is_one_set = options.class_dir_depth == 0 and options.layout == "corruptions"
         fields = {
             "archives": options.sources,
@@ -236,8 +242,8 @@ class ArchiveSection(ListedBySplit, ClassesOfFiles, ConvertedSection):
         known = {**shipped_sets(), dataset.name: dataset}
         if self.published not in known:
             raise ImagesError(
-                f"images.published is {self.published}, and dataset is {dataset.name}; expected the same name, or "
-                "the name of a dataset that comes with the project: correct one of them"
+                f"images.published is {self.published}, but dataset is {dataset.name}; expected the same name in "
+                "both, or another name of a published dataset: correct one of them"
             )
         return known[self.published].archives
 

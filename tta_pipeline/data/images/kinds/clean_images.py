@@ -33,15 +33,20 @@ def _pattern_with_a_group(pattern: str) -> str:
     try:
         num_groups = re.compile(pattern).groups
     except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+        raise ValueError(
+            f"{pattern!r} is not a regular expression: {error}; expected one with a group for the class name: correct "
+            "it"
+        ) from None
     if not num_groups:
-        raise ValueError(f"{pattern!r} has no group; expected the class name in parentheses")
+        raise ValueError(f"{pattern!r} has no group; expected parentheses around the class name: add them")
     return pattern
 
 
 def _with_a_number(name: str) -> str:
     if not re.fullmatch(r"[^%/]*%0[1-9]d[^%/]*", name):
-        raise ValueError(f"{name!r}; expected a file name with one number of fixed width, such as test_%05d.png")
+        raise ValueError(
+            f"the file name {name!r} has no number of fixed width; expected one, such as in test_%05d.png: correct it"
+        )
     return name
 
 
@@ -64,7 +69,10 @@ class ClassesOfFiles(ConfigModel):
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if self.ground_truth is not None and self.class_pattern is not None:
-            raise ValueError("found ground_truth and class_pattern; expected one of them, since each gives the classes")
+            raise ValueError(
+                "both ground_truth and class_pattern are given, and each determines the classes; expected only one: "
+                "leave the other out"
+            )
         return self
 
     def require_classes_of_flat(self, layout: str) -> None:
@@ -75,8 +83,7 @@ class ClassesOfFiles(ConfigModel):
         """
         if layout == "flat" and self.ground_truth is None and self.class_pattern is None:
             raise ValueError(
-                "found layout flat and ground_truth None; expected ground_truth or class_pattern for files without "
-                "class folders"
+                "`layout: flat` needs the classes of the files; expected ground_truth or class_pattern: add one of them"
             )
 
     def classes_by_file(self, at: ImagesContext) -> Mapping[str, str]:
@@ -140,8 +147,8 @@ class CleanImages(ClassesOfFiles):
     def _is_published(self) -> Self:
         if self.published is not None and self.path.name not in MD5_BY_ARCHIVE:
             raise ValueError(
-                f"found the path {self.path}, which {self.published} does not have; expected one of "
-                f"{', '.join(MD5_BY_ARCHIVE)}: give it this name again, or leave `published` out"
+                f"{self.published} has no archive {self.path}; expected one of {', '.join(MD5_BY_ARCHIVE)}: rename "
+                "the file as it was published, or leave `published` out"
             )
         return self
 
@@ -150,7 +157,8 @@ class CleanImages(ClassesOfFiles):
         self.require_classes_of_flat(self.layout)
         if self.layout != "flat" and self.ground_truth is not None:
             raise ValueError(
-                f"found layout {self.layout} and ground_truth {self.ground_truth}; expected layout: flat with it"
+                f"ground_truth {self.ground_truth} does not apply to layout {self.layout}; expected `layout: flat` "
+                "with it: correct one of them"
             )
         return self
 

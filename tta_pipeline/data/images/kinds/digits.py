@@ -179,9 +179,8 @@ class GeneratedDigits(FolderTree):
         drawn = read_generated_cell(self.root, cell)
         if drawn is not None and drawn.settings != self.settings:
             raise ImagesError(
-                f"{self.root / cell.path} was generated with {drawn.settings.model_dump()}; expected "
-                f"{self.settings.model_dump()} as in the benchmark file: materialize images of this cell "
-                "again"
+                f"{self.root / cell.path} was generated with {drawn.settings.model_dump()}, but the benchmark file "
+                f"says {self.settings.model_dump()}; expected the same settings: rematerialize `images` for this cell"
             )
         return super().version(cell)
 

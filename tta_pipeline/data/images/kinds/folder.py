@@ -140,9 +140,9 @@ class FolderSection(ListedBySplit, ClassesOfFiles, ConvertedSection):
         folders = {cell: self._folder(cell, at.dataset) for cell in at.cells}
         if len(set(folders.values())) < len(folders):
             raise ImagesError(
-                f"images.class_dir_depth is {self.class_dir_depth} for {len(folders)} cells; expected one folder per "
-                "cell, at "
-                "depth 2 with severities: correct class_dir_depth, or name a single cell"
+                f"images.class_dir_depth is {self.class_dir_depth}, which gives a single folder for {len(folders)} "
+                "cells; expected one folder per cell, so 2 with severities: correct class_dir_depth, or name a single "
+                "cell"
             )
         elsewhere = tuple((cell, path) for cell, path in folders.items() if path != root / cell.path)
         published = at.dataset.folder_of(at.cells[0].corruption)

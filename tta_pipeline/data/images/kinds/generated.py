@@ -97,7 +97,8 @@ def _in_folder(place: Place) -> tuple[int, tuple[int, int] | None] | None:
     for name in (root.name, root.parent.name):
         if is_shift(name, place.sets):
             raise ImagesError(
-                f"{root} holds class folders of {name}; expected the root of all corruptions: name the folder above"
+                f"{root} contains the class folders of {name}; expected the folder above all corruptions: name the "
+                "folder above"
             )
     return len(discover_tree(folder, class_dir_depth=0).class_names()), read_image_size(image) if image else None
 

@@ -32,8 +32,8 @@ class CorruptedSection(ConvertedSection):
     def _has_quality_of_jpeg_only(self) -> Self:
         if self.jpeg_quality is not None and self.stored_quality is None:
             raise ValueError(
-                f"found jpeg_quality {self.jpeg_quality} for images that are stored lossless, the default for "
-                f"{self.severity_table}; expected encoding: jpeg with it, or neither"
+                f"jpeg_quality is {self.jpeg_quality}, but images are stored lossless, the default for "
+                f"{self.severity_table}; expected `encoding: jpeg` with it: add it, or leave jpeg_quality out"
             )
         return self
 

@@ -159,7 +159,9 @@ class NpyImages(SpilledImages):
             return ArrayPlace(self.root / name)
         if name not in self._members():
             some = ", ".join(list(self._members())[:3]) or "no array"
-            raise ImagesError(f"{self.root} has {some}, and no {name}; expected this file: name the archive with it")
+            raise ImagesError(
+                f"{self.root} contains {some} but not {name}; expected both: use the archive that contains it"
+            )
         return self._members()[name]
 
     def _members(self) -> Mapping[str, ArrayPlace]:
@@ -195,10 +197,10 @@ class NpyImages(SpilledImages):
         num_repeats = _num_repeats(labels)
         if 1 < num_repeats <= _MAX_REPEATS:
             raise ImagesError(
-                f"{path} has the same {len(labels) // num_repeats} labels {num_repeats} times, as for {num_repeats} "
-                f"severities, but the dataset has only severity {self.severities[0]}; expected images of severity "
-                f"{self.severities[0]} alone: give the dataset all severities in the arrays, and choose some with "
-                "`severities` of the benchmark"
+                f"{path} repeats the same {len(labels) // num_repeats} labels {num_repeats} times, as {num_repeats} "
+                f"severities would, but the dataset has only severity {self.severities[0]}; expected only images with "
+                f"severity {self.severities[0]}: list all severities of the arrays in the dataset, and choose some "
+                "under `severities` of the benchmark"
             )
 
     def _names_for(self, labels: npt.NDArray[np.integer[Any]], path: ArrayPlace) -> tuple[str, ...]:
@@ -208,15 +210,15 @@ class NpyImages(SpilledImages):
         wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
         if wrong.size:
             raise ImagesError(
-                f"{path} has label {labels[wrong[0]]} in row {wrong[0]} ({wrong.size} such rows); expected 0 to "
-                f"{len(names) - 1}, one for each of the {len(names)} class names: name every class, in label order"
+                f"{path} has the label {labels[wrong[0]]} in row {wrong[0]} ({wrong.size} such rows), but there are "
+                f"{len(names)} class names; expected 0 to {len(names) - 1}: name every class, in label order"
             )
         if not self.class_names_by_label:
             found = set(np.unique(labels).tolist())
             require_zero_based_labels(found, where=path, otherwise="if they count from 1, subtract 1 from each")
         if twice := find_duplicates(names):
             raise ImagesError(
-                f"{self.root} is given the class name {twice[0]!r} more than once; expected a different name for "
+                f"The class name {twice[0]!r} for {self.root} occurs more than once; expected a different name for "
                 f"each label: correct the {len(names)} names"
             )
         return names
@@ -241,7 +243,10 @@ def survey_arrays(source: ImagesSection, root: Path, place: Place) -> Survey:
     images = NpyImages(root=root, cells=(), spill_root=root)
     names = images.shifts()
     if not names:
-        raise ImagesError(f"{root} has only {LABELS_FILE}; expected arrays of images next to it: restore them")
+        raise ImagesError(
+            f"{root} contains only {LABELS_FILE}; expected arrays of images next to it: restore them from the "
+            "published archive"
+        )
     first = read_images(images.place(f"{names[0]}.npy"), 1)
     labels_path = images.place(LABELS_FILE)
     for name in names:
@@ -270,9 +275,9 @@ def read_images(path: ArrayPlace, num_severities: int) -> npt.NDArray[np.uint8]:
     images = _map_array(path)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or len(images) % num_severities:
         raise ImagesError(
-            f"{path} has shape {images.shape} and type {images.dtype}; expected uint8 RGB images of shape "
-            f"({num_severities} n, H, W, 3), the n images of the first severity first: restore it "
-            "from the published archive"
+            f"{path} has shape {images.shape} and dtype {images.dtype}; expected uint8 RGB images of shape "
+            f"({num_severities} n, H, W, 3), starting with the n images of the first severity: restore it from the "
+            "published archive"
         )
     return images
 
@@ -282,8 +287,8 @@ def _require_as_many(
 ) -> None:
     if len(images) != len(labels):
         raise ImagesError(
-            f"{labels_path} has {len(labels)} labels and {path} {len(images)} images; expected a label for each image: "
-            "restore both from one archive"
+            f"{labels_path} has {len(labels)} labels, but {path} has {len(images)} images; expected one label per "
+            "image: restore both files from the same archive"
         )
 
 
@@ -291,7 +296,7 @@ def _labels(path: ArrayPlace) -> npt.NDArray[np.integer[Any]]:
     labels = _map_array(path)
     if not np.issubdtype(labels.dtype, np.integer) or labels.ndim != 1:
         raise ImagesError(
-            f"{path} has shape {labels.shape} and type {labels.dtype}; expected one integer label per image: restore "
+            f"{path} has shape {labels.shape} and dtype {labels.dtype}; expected one integer label per image: restore "
             "it from the published archive"
         )
     return labels
@@ -336,8 +341,8 @@ def _num_repeats(labels: npt.NDArray[np.integer[Any]]) -> int:
 def _rows(cell: Cell, severities: Sequence[int], num_rows: int) -> slice:
     if cell.severity not in severities:
         raise ImagesError(
-            f"{cell.key} has severity {cell.severity}; expected one of {', '.join(map(str, severities))}, since array "
-            "files hold no others: take it from another source"
+            f"{cell.key} has severity {cell.severity}, which the arrays do not contain; expected one of "
+            f"{', '.join(map(str, severities))}: leave it out, or use another kind of images"
         )
     num_images, place = num_rows // len(severities), severities.index(cell.severity)
     return slice(place * num_images, (place + 1) * num_images)

@@ -135,8 +135,8 @@ class PythonImages(SpilledImages):
         images = file.flush_images()
         if not images:
             raise ImagesError(
-                f"{self.origin} yielded 0 images of {cell.key}; expected at least one image: yield it, or leave the "
-                "cell out"
+                f"{self.origin} yielded no images for {cell.key}; expected at least one: correct the function, or "
+                "leave the cell out"
             )
         return Listing(cell=cell, root=Path(self.origin), images=images)
 

@@ -34,7 +34,9 @@ def _as_tuple(value: Any) -> Any:
 def _names(patterns: tuple[str, ...]) -> tuple[str, ...]:
     for pattern in patterns:
         if not pattern or "/" in pattern:
-            raise ValueError(f"{pattern!r} is not a shard name; expected a name without folders, such as val-*.tar")
+            raise ValueError(
+                f"{pattern!r} is not a shard name; expected a file name without folders, such as val-*.tar: correct it"
+            )
     return patterns
 
 
@@ -71,13 +73,23 @@ class ShardsSection(ImagesSection):
     def _in_one_place(self) -> Self:
         for field, place in (("clean", self.clean), ("train", self.train)):
             if place is not None and isinstance(place, Path) != isinstance(self.root, Path):
-                raise ValueError(f"found a folder and a URL; expected root and {field} both here, or both at URLs")
+                raise ValueError(
+                    f"root and {field} are on different sides, one a folder and the other a URL; expected two folders "
+                    "or two URLs: move one of them"
+                )
         if self.train_files and self.train is None:
-            raise ValueError(f"found train_files {list(self.train_files)} without train; expected the folder as train")
+            raise ValueError(
+                f"train_files is {list(self.train_files)}, but train is missing; expected a folder under train: add it"
+            )
         if self.is_remote and (self.files or self.train_files):
-            raise ValueError("found files and a URL; expected the names in the URL itself, with braces")
+            raise ValueError(
+                "`files` does not apply to a URL; expected the names in the URL itself, in braces: move them there"
+            )
         if self.is_remote and self.devkit:
-            raise ValueError("found devkit and a URL; expected labels in shards at URLs: fetch these shards first")
+            raise ValueError(
+                "`devkit` does not apply to shards at URLs, which must contain their labels; expected a local folder: "
+                "download these shards first"
+            )
         return self
 
     @property
