@@ -280,6 +280,6 @@ def require_every_sample_once(seen: npt.NDArray[np.int64], opened: OpenStream) -
     expected = len(opened.order)
     if len(seen) != expected or len(np.unique(seen)) != expected or not np.array_equal(seen, opened.order.indices):
         raise EvaluationError(
-            f"{opened.name}: saw {len(seen)} samples, {len(np.unique(seen))} of them different; expected the "
-            f"stream's {expected}, each once: this is a bug in the stream, and no result was recorded"
+            f"{opened.name} delivered {len(seen)} samples, {len(np.unique(seen))} of them distinct; expected each of "
+            f"the stream's {expected} exactly once: no result was recorded, so report this bug"
         )

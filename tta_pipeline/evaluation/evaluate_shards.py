@@ -112,7 +112,8 @@ def evaluate(
     """
     if precision == "fp16" and method.hyperparameters.takes_gradients:
         raise EvaluationError(
-            f"found precision fp16 with {method.name}, whose gradients would underflow; expected bf16, tf32 or fp32"
+            f"precision is fp16, in which the gradients of {method.name} underflow; expected bf16, tf32 or fp32: "
+            "choose one"
         )
     with arithmetic(method.device.type, precision):
         found = shards if isinstance(shards, Shards) else open_shards(shards)

@@ -247,7 +247,7 @@ class Evaluator:
             return None
         if self._source.manifests[0].class_map_sha256 != manifest.class_map_sha256:
             raise EvaluationError(
-                f"{self._source.name} has other classes than {manifest.corruption} {manifest.severity}; "
-                "expected the same class map: materialize both shard_manifests again"
+                f"{self._source.name} has different classes from {manifest.corruption} {manifest.severity}; expected "
+                "the same class map: rematerialize both shard manifests"
             )
         return CleanBatches(stream=self._loaders.stream(self._source, self._source.order), device=self._device)

@@ -78,8 +78,8 @@ class CountedCell:
         path, sha256 = self.predictions_path, self.row.predicted.samples_sha256
         if path is None or sha256 is None:
             raise RecordError(
-                f"{self.row.labels.experiment} at {self.cell.key} has no predictions; expected one for each sample: "
-                "evaluate it again with keep_predictions"
+                f"{self.row.labels.experiment} at {self.cell.key} has no predictions; expected one prediction per "
+                "sample: evaluate the cell again with keep_predictions"
             )
         try:
             return SamplePredictions.read(path, sha256=sha256, cell=self.cell.key)
@@ -317,8 +317,8 @@ class ExperimentResults:
         expected = sum(len(segment.cells) for plan in self.plans(key) for segment in plan.segments)
         if len(found) < expected:
             raise RecordError(
-                f"{self.benchmark.name}: {len(found)} of {expected} cells at {key.key} have a result of "
-                f"{self.experiment_name} by its current plan; expected a result for each cell: evaluate it"
+                f"{self.benchmark.name}: only {len(found)} of {expected} cells at {key.key} have a result for the "
+                f"current plan of {self.experiment_name}; expected a result per cell: run it"
             )
         return found
 

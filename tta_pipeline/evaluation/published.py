@@ -99,7 +99,10 @@ class PublishedExperiment:
                 cell.row.scores.num_samples,
                 cell.row.predicted.predictions_sha256,
             ):
-                raise RecordError(f"{cell.predictions_path} has other predictions than {cell.path.name}: run it again")
+                raise RecordError(
+                    f"{cell.predictions_path} has different predictions from {cell.path.name}; expected the "
+                    "predictions of that result: run the cell again"
+                )
 
     @cached_property
     def settings(self) -> JsonObject:
@@ -107,8 +110,8 @@ class PublishedExperiment:
         found = {row.setup.config for row in self.rows}
         if len(found) != 1:
             raise RecordError(
-                f"{self.name} has results with {len(found)} settings; expected one setting: run it again, which "
-                "evaluates only what is out of date"
+                f"{self.name} has results with {len(found)} different settings; expected one setting: run it again, "
+                "which evaluates only what is out of date"
             )
         settings: JsonObject = json.loads(found.pop())
         return settings
@@ -160,7 +163,10 @@ def read_added(locations: Locations, benchmark: str, name: str) -> PublishedExpe
     path = folder / RESULTS / benchmark / PLANS / f"{experiment}.json"
     found = read_experiment(folder, path)
     if found is None:
-        raise RecordError(f"{path} has no results; expected its result files next to it: add them again")
+        raise RecordError(
+            f"{path} has no results; expected its result files next to it: copy the whole published folder, and add "
+            "it again"
+        )
     return replace(found, source=source)
 
 
@@ -169,17 +175,23 @@ def find_experiment(folder: Path, name: str | None) -> PublishedExperiment:
     plans = {path.stem: path for path in plan_files(folder / RESULTS)}
     if not plans:
         raise RecordError(
-            f"{folder} has no {RESULTS}/<benchmark>/{PLANS}; expected what `tta-pipeline results publish` wrote"
+            f"{folder} has no {RESULTS}/<benchmark>/{PLANS}; expected a folder that `tta-pipeline results publish` "
+            "wrote: check the path"
         )
     if name is None and len(plans) > 1:
-        raise RecordError(f"{folder} has {len(plans)} experiments; expected one name: choose {', '.join(plans)}")
+        raise RecordError(
+            f"{folder} contains {len(plans)} experiments; expected one name: choose one of {', '.join(plans)}"
+        )
     chosen = name or next(iter(plans))
     if chosen not in plans:
         choice = name_choices(chosen, plans, listed_in=str(folder / RESULTS))
         raise RecordError(f"{folder} has no experiment {chosen!r}; expected one of {choice}")
     found = read_experiment(folder, plans[chosen])
     if found is None:
-        raise RecordError(f"{folder} has a plan of {chosen}, and no results; expected its result files")
+        raise RecordError(
+            f"{folder} has a plan for {chosen}, but no results; expected its result files: copy the whole published "
+            "folder"
+        )
     return found
 
 

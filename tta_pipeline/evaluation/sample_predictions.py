@@ -82,18 +82,21 @@ class SamplePredictions:
             found = sha256 if data is not None else hash_file(path)
         except OSError as error:
             raise RecordError(
-                f"{path} cannot be read ({error.strerror}); expected the predictions of a result: "
-                "restore the file, or evaluate the cell again by `run --force`"
+                f"{path} cannot be read ({error.strerror}); expected the predictions of a result: restore the file, "
+                "or evaluate the cell again with `run --force`"
             ) from error
         if data is None:
             raise RecordError(
-                f"{path} hashes to {found}; expected {sha256} as in its result: the file was changed after it was "
-                "written; restore the original, or evaluate the cell again by `run --force`"
+                f"{path} has sha256 {found}, so it changed after it was written; expected {sha256}, as in its result: "
+                "restore the file, or evaluate the cell again with `run --force`"
             )
         try:
             table = read_table(data)
         except (pa.ArrowException, ValueError) as error:
-            raise RecordError(f"{path} is damaged ({error}); evaluate the cell again by `run --force`") from error
+            raise RecordError(
+                f"{path} is damaged ({error}); expected the predictions of a result: evaluate the cell again with "
+                "`run --force`"
+            ) from error
         table = table.filter(pc.equal(table["cell"].cast(pa.string()), cell))
         return cls(
             positions=as_numbers(table["position"]).astype(np.int64),

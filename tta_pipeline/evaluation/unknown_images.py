@@ -47,9 +47,9 @@ def _draw(unknown: ShardSet, num_known: int, *, share: float, seed: int) -> Indi
     if found < needed:
         most = floor(found * (1 - share) / share)
         raise StreamError(
-            f"{unknown.folder} has {found:,} unknown images for {num_known:,} known ones; expected {needed:,}, so that "
-            f"their share is {share:g} and none is repeated: leave known images out by `subset: {{random: {most}}}` of "
-            "the experiment, or lower the share"
+            f"{unknown.folder} has only {found:,} unknown images for {num_known:,} known images; expected {needed:,}, "
+            f"so that their share is {share:g} and none is repeated: lower the share, or leave out known images with "
+            f"`subset: {{random: {most}}}`"
         )
     return ordering.permuted(unknown.index.keys, seed=seed)[:needed]
 
@@ -59,6 +59,6 @@ def _require_other_classes(known: ShardSet, unknown: ShardSet) -> None:
     shared = [name for name in unknown.manifest.classes if name in set(known.manifest.classes) and not name.isdecimal()]
     if shared:
         raise StreamError(
-            f"{unknown.folder} has the classes {abbreviate_list(shared)}, which are classes of {known.folder} "
-            "too; expected unknown images of other classes: leave these out of their source"
+            f"{unknown.folder} has the classes {abbreviate_list(shared)}, which {known.folder} has too; expected "
+            "unknown images from other classes: remove these classes from the unknown images"
         )

@@ -232,7 +232,9 @@ def _read_plan(path: Path) -> Plan:
     try:
         return Plan.parse(path, path.read_bytes())
     except OSError as error:
-        raise RecordError(f"{path} cannot be read ({error.strerror}); expected a plan: make it readable") from error
+        raise RecordError(
+            f"{path} cannot be read ({error.strerror}); expected a plan of results: make the file readable"
+        ) from error
     except RecordError as error:
         raise RecordError(f"{path} {error}") from error
 

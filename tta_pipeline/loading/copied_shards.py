@@ -168,7 +168,7 @@ class CopiedShards:
                 with Path(origin.location).open("rb", buffering=0) as file:
                     return os.pread(file.fileno(), end - start, start)
             if work_is_in_vain():
-                raise StreamError(f"{origin.location} had not arrived when its stream ended")
+                raise StreamError(f"{origin.location} had not arrived completely when its stream ended")
             self._copies.request(shard)
             time.sleep(_LOOK_S)
 

@@ -45,8 +45,8 @@ class ShardOrigin:
                 return
             out.truncate(0)
         raise StreamError(
-            f"{self.location}: found sha256 {found}; expected {self.sha256}, as in the manifest, so the shard was "
-            "damaged or replaced: put the shard there that the manifest describes"
+            f"{self.location} has sha256 {found}, so the shard was damaged or replaced; expected {self.sha256}, as in "
+            "the manifest: upload the shard that belongs to the manifest"
         )
 
 
@@ -68,9 +68,9 @@ def copy_into_cache(origin: ShardOrigin, files: LocalCache) -> None:
             draft.publish()
         elif not files.has(origin.copy_name):
             raise StreamError(
-                f"{origin.location}: no space for {size_bytes} bytes in {files.folder} next to the shards in use; "
-                f"expected at most {files.limit_bytes} bytes of shards, and less on a full disk: raise "
-                "local_scratch_limit_gib, free disk space, or stream in stored order"
+                f"There is no space in {files.folder} for {size_bytes} bytes of {origin.location} next to the shards "
+                f"in use; expected at most {files.limit_bytes} bytes of shards, or less on a full disk: raise "
+                "local_scratch_limit_gib, free some disk space, or stream in stored order"
             )
 
 

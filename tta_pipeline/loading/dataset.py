@@ -210,7 +210,7 @@ def _select_share(shard_set: ShardSet, rank: int, num_ranks: int) -> ShardSet:
     num_samples = len(shard_set.index)
     if num_ranks > num_samples:
         raise StreamError(
-            f"found {num_ranks} ranks for the {num_samples} samples of {shard_set.folder}; expected a sample for each: "
-            "use fewer"
+            f"{num_ranks} ranks are too many for the {num_samples} samples of {shard_set.folder}; expected at least "
+            "one sample per rank: use fewer ranks"
         )
     return shard_set.select_samples(np.arange(rank, num_samples, num_ranks))

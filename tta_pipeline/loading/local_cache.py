@@ -208,8 +208,8 @@ class LocalCache:
             yield
         except OSError as error:
             raise StreamError(
-                f"{self.folder}: found {error.strerror} while {doing}; expected a folder with {size_bytes} free "
-                f"bytes: {advice(error)}, or {self.remedy}"
+                f"{self.folder}: {error.strerror} while {doing}; expected a folder with {size_bytes} free bytes: "
+                f"{advice(error)}, or {self.remedy}"
             ) from error
 
     @contextmanager

@@ -57,7 +57,8 @@ class LocalShards:
             return path.open("rb", buffering=0)
         except OSError as error:
             raise StreamError(
-                f"{path} cannot be opened ({error.strerror}); expected a shard of the manifest: verify the shard set"
+                f"{path} cannot be opened ({error.strerror}); expected a shard that the manifest lists: verify the "
+                "shard set"
             ) from error
 
 

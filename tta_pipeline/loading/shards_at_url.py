@@ -41,7 +41,7 @@ def open_location(location: Path | str) -> ShardSet:
     if scheme != "file":
         return _open_url(url)
     if not url.startswith("file:///"):
-        raise StreamError(f"found {location}; expected file:/// and an absolute path")
+        raise StreamError(f"The URL is {location}; expected file:/// and an absolute path: correct it")
     return ShardSet.open(Path(unquote(url.removeprefix("file://"))))
 
 
@@ -74,8 +74,8 @@ def adopt_url(
     own = _read_own_manifest(remote)
     if own is not None and named is not None and named != own.cell:
         raise ManifestError(
-            f"{remote.manifest}: found the manifest of {own.cell.key}; expected {named.key}, as in the URL: put the "
-            "right shard set there"
+            f"{remote.manifest} is the manifest of {own.cell.key}; expected {named.key}, as in the URL: upload the "
+            "right shard set"
         )
     cell = own.cell if own else named or CLEAN
     folder = root / cell.path

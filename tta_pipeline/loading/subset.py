@@ -55,9 +55,8 @@ def read_listed_positions(shard_set: ShardSet, path: Path) -> Indices:
     position_of = {name: position for position, name in enumerate(shard_set.index.source_names)}
     if unknown := [name for name in names if name not in position_of]:
         raise StreamError(
-            f"{path}: found {len(unknown)} names of no sample in {shard_set.folder} "
-            f"({abbreviate_list(unknown)}); expected source names such as {next(iter(position_of))}: correct the "
-            "list"
+            f"{path} lists {len(unknown)} names that are not in {shard_set.folder} ({abbreviate_list(unknown)}); "
+            f"expected source names such as {next(iter(position_of))}: correct the list"
         )
     return np.array(sorted(position_of[name] for name in names), np.int64)
 
@@ -67,12 +66,15 @@ def read_listed_names(path: Path) -> tuple[str, ...]:
     try:
         lines = path.read_bytes().decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise StreamError(f"{path} cannot be read ({error}); expected a text file with one sample per line") from error
+        raise StreamError(
+            f"{path} cannot be read ({error}); expected a text file with one sample per line: check the path"
+        ) from error
     names = tuple(line.strip() for line in lines if line.strip())
     doubled = sorted(find_duplicates(names))
     if doubled or not names:
         raise StreamError(
-            f"{path}: found {abbreviate_list(doubled) or 'no name'}; expected names, each once: correct the list"
+            f"{path} lists {abbreviate_list(doubled) or 'no name'}, more than once or not at all; expected each name "
+            "once: correct the list"
         )
     return names
 

@@ -9,7 +9,8 @@ def shard_paths(shard_set: ShardSet) -> list[str]:
     folder = shard_set.folder.absolute()
     if "#" in str(folder) or "?" in str(folder):
         raise LoaderError(
-            f"{folder} has a # or ?, which webdataset would treat as a URL; expected another path: copy the shard set"
+            f"{folder} contains a # or ?, which webdataset would read as part of a URL; expected another path: copy "
+            "the shard set there"
         )
     # Absolute, since webdataset passes a name that begins with `pipe:` to a shell.
     return [str(folder / shard.name) for shard in shard_set.manifest.shards]

@@ -54,7 +54,7 @@ def build(
     """
     if preset not in PRESETS:
         choices = name_choices(preset, PRESETS, listed_in=METHODS_PAGE)
-        raise AdaptationError(f"found preset {preset!r}; expected one of {choices}")
+        raise AdaptationError(f"The preset is {preset!r}; expected one of {choices}: correct it")
     try:
         entry = find_method(method)
         settings = entry.configure(preset, hyperparameters, batch_size=batch_size)
@@ -91,7 +91,7 @@ def import_implementation(entry: MethodEntry) -> "type[Method]":
 
     if not (isinstance(implementation, type) and issubclass(implementation, Method)):
         raise AdaptationError(
-            f"{entry.implementation}{place_of(implementation)} is no method; expected a subclass of "
-            "tta_pipeline.methods.method.Method: derive it"
+            f"{entry.implementation}{place_of(implementation)} is not a method; expected a subclass of "
+            "tta_pipeline.methods.method.Method: derive it from that class"
         )
     return implementation

@@ -23,8 +23,8 @@ def select_affine_parameters(model: nn.Module, method: str, *, frozen: Collectio
     ]
     if not parameters:
         raise AdaptationError(
-            f"{type(model).__name__} has no norm layer with weight and bias"
-            f"{f' but the {len(frozen)} that stay as they are' if frozen else ''}; {method} adapts nothing else: use a "
+            f"{type(model).__name__} has no norm layer with weight and "
+            f"bias{f' but the {len(frozen)} frozen ones' if frozen else ''}; {method} adapts nothing else: use a "
             f"model with batch, layer or group norm{', or name fewer frozen_layers' if frozen else ''}"
         )
     for parameter in parameters:

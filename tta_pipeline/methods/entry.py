@@ -91,8 +91,8 @@ class GradientHyperparameters(Hyperparameters):
     def _has_momentum(self) -> "GradientHyperparameters":
         if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
             raise ValueError(
-                f"nesterov is true, optimizer {self.optimizer}, momentum {self.momentum:g}; "
-                "expected optimizer sgd and a momentum above 0"
+                f"nesterov is true with optimizer {self.optimizer} and momentum {self.momentum:g}; expected optimizer "
+                "sgd and a momentum above 0: correct one of them"
             )
         return self
 
@@ -245,7 +245,10 @@ class MethodEntry:
             ValueError: *batch_size* is below `min_batch_size`.
         """
         if batch_size is not None and batch_size < self.min_batch_size:
-            raise ValueError(f"batch_size is {batch_size}; expected at least {self.min_batch_size}: use another method")
+            raise ValueError(
+                f"batch_size is {batch_size}; expected at least {self.min_batch_size} for this method: raise it, or "
+                "use another method"
+            )
 
 
 def _equal(settings: Hyperparameters, others: Hyperparameters, but_for: Collection[str] = ()) -> bool:

@@ -44,7 +44,8 @@ def find_classifier(model: nn.Module, *, num_classes: int, method: str) -> nn.Li
     if _DISTILLATION_HEAD in (name.rpartition(".")[2] for name in named):
         raise AdaptationError(
             f"{type(model).__name__} has a second classifier, {_DISTILLATION_HEAD}, and returns the mean of both; "
-            f"{method} expects one, and uses its input as the features: use a model without a distillation token"
+            f"{method} expects a single classifier, whose input it uses as the features: use a model without a "
+            "distillation token"
         )
     return layers[-1]
 
@@ -79,8 +80,8 @@ def class_moments(
     missing = (count == 0).nonzero().flatten().tolist()
     if missing or origin is None:
         raise AdaptationError(
-            f"source_data has no image of {len(missing)} of {num_classes} classes, class {missing[0]} among "
-            f"them; {method} expects some of each for its prototypes: use more of the clean split"
+            f"source_data has no images for {len(missing)} of {num_classes} classes, such as class {missing[0]}; "
+            f"{method} expects some images of each class for its prototypes: use more of the clean split"
         )
     mean = total / count.unsqueeze(1)
     variance = (squares - count.unsqueeze(1) * (mean - origin) ** 2) / (count - 1).clamp(min=1).unsqueeze(1)

@@ -126,7 +126,8 @@ class Method(Stateful, ABC):
         """
         if set(state) != set(self.all_state_attrs()):
             raise AdaptationError(
-                f"found the state {sorted(state)}; expected {sorted(self.all_state_attrs())}: it is another method's"
+                f"The state has the attributes {sorted(state)}; expected {sorted(self.all_state_attrs())}: it belongs "
+                "to another method"
             )
         self._remember_start()
         try:
@@ -175,8 +176,8 @@ class Method(Stateful, ABC):
         """
         if self.source_data is None:
             raise AdaptationError(
-                f"{self.name} was given no source_data; expected clean batches (images, labels) for {purpose}: "
-                "use a benchmark with a clean split, or another method"
+                f"{self.name} was given no source_data; expected clean batches (images, labels) for {purpose}: use a "
+                "benchmark with clean images, or another method"
             )
         return self.source_data
 
@@ -193,4 +194,7 @@ class Method(Stateful, ABC):
             if missing <= 0:
                 return
         if missing == num_samples:
-            raise AdaptationError(f"source_data gave {self.name} no image; expected clean batches: use a clean split")
+            raise AdaptationError(
+                f"source_data contains no images for {self.name}; expected clean batches: use a benchmark with clean "
+                "images"
+            )

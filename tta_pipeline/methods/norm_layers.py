@@ -58,8 +58,8 @@ class CustomBatchNorm(_BatchNorm):
     def __init__(self, layer: _BatchNorm) -> None:
         if layer.running_mean is None or layer.running_var is None:
             raise AdaptationError(
-                f"{type(layer).__name__} has no running statistics; expected the statistics of the source data: "
-                "use another model, or a method that needs none, such as norm"
+                f"{type(layer).__name__} has no running statistics; expected the statistics of the source data: use "
+                "another model, or a method that does not need them, such as norm"
             )
         nn.Module.__init__(self)  # allocates no parameters
         self.__dict__.update(layer.__dict__)

@@ -130,6 +130,6 @@ def _find_blocks(model: nn.Module, method: str) -> tuple[list[nn.Module], int, i
         if hasattr(module, "class_token") and hasattr(module, "encoder"):  # torchvision
             return list(module.encoder.layers), 1, int(module.patch_size) ** 2
     raise AdaptationError(
-        f"{type(model).__name__} has no class token and patches; {method} expects a ViT or DeiT of timm, or a ViT of "
-        "torchvision: use such a model, or another method"
+        f"{type(model).__name__} has no class token and patches; {method} expects a ViT or DeiT from timm, or a ViT "
+        "from torchvision: use such a model, or another method"
     )

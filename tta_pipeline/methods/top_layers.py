@@ -55,9 +55,9 @@ def top_layers(model: nn.Module, method: str, *, named: Sequence[str] | None = N
         return _norms_from(norms, first)
     if norms and _has_attention(model):
         raise AdaptationError(
-            f"{type(model).__name__} has attention, but no numbered blocks with most of its norm layers: these are "
-            f"{_shorten_list(list(norms))}; {method} leaves the last quarter of the blocks as they are: name these "
-            "layers in `frozen_layers`, or set it to an empty list to adapt every norm layer"
+            f"{type(model).__name__} has attention, but no numbered blocks that contain most of its norm layers, "
+            f"which are {_shorten_list(list(norms))}; {method} freezes the last quarter of the blocks: name these "
+            "layers in `frozen_layers`, or write an empty list to adapt every norm layer"
         )
     return ()
 
@@ -68,8 +68,8 @@ def _find_named_norms(norms: Mapping[str, nn.Module], named: Sequence[str], meth
     for name in named:
         if not any(_contains(bare_name(name), each) for each in bare.values()):
             raise AdaptationError(
-                f"frozen_layers names {name}, which is no norm layer and holds none; {method} expects names among "
-                f"{_shorten_list(list(bare.values()))}, or of modules that hold them: correct it"
+                f"frozen_layers names {name}, which is not a norm layer and contains none; {method} expects names "
+                f"among {_shorten_list(list(bare.values()))}, or modules that contain them: correct it"
             )
     return tuple(name for name, each in bare.items() if any(_contains(bare_name(other), each) for other in named))
 

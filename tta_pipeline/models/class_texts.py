@@ -33,7 +33,7 @@ class ZeroShotKind(ModelKind[ZeroShotT]):
         names = read_classes(given) if isinstance(given, Path) else given
         if names is None:
             raise EvaluationError(
-                "class_names is missing; expected one name per class, for the texts of the zero-shot model"
+                "class_names is missing; expected one name per class, for the prompts of the zero-shot model: add it"
             )
         return self.load(ModelContext(name="a description", classes=names))
 
@@ -73,8 +73,8 @@ def _class_names(spec: ZeroShotModel, classes: tuple[str, ...]) -> tuple[str, ..
         names = read_classes(given.expanduser()) if isinstance(given, Path) else given
         if len(names) != len(classes):
             raise EvaluationError(
-                f"class_names has {len(names)} names; expected one for each of the class map's {len(classes)} classes, "
-                "in its order"
+                f"class_names has {len(names)} names; expected one for each of the {len(classes)} classes in the "
+                "class map, in its order: correct it"
             )
         return names
     imagenet = shipped_classes("imagenet")
@@ -83,8 +83,8 @@ def _class_names(spec: ZeroShotModel, classes: tuple[str, ...]) -> tuple[str, ..
         return tuple(words[imagenet.index(wnid)] for wnid in classes)
     if wordless := [name for name in classes if _NO_WORD.fullmatch(name)]:
         raise EvaluationError(
-            f"class {wordless[0]!r} of the class map is not a word that a text tower knows; expected `class_names` "
-            "with a name for each class"
+            f"The class {wordless[0]!r} in the class map is not a word that a text tower knows; expected "
+            "`class_names` with a name for each class: add it"
         )
     return tuple(name.replace("_", " ") for name in classes)
 

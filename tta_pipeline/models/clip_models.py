@@ -144,8 +144,8 @@ def _load_tokenizer(open_clip: Any, architecture: str) -> Any:
         return open_clip.get_tokenizer(architecture)
     except Exception as error:  # some are fetched from the hub, whose client raises errors of any kind
         raise EvaluationError(
-            f"open_clip has no tokenizer for {architecture} ({first_line(error)}); expected a connection or its "
-            "files in the cache of huggingface_hub"
+            f"open_clip has no tokenizer for {architecture} ({first_line(error)}); expected a connection, or the "
+            "tokenizer's files in the cache of huggingface_hub: download them"
         ) from error
 
 
@@ -167,20 +167,23 @@ def _find_architecture(open_clip: Any, architecture: str) -> tuple[str, dict[str
     if path.suffix != ".json":
         if architecture not in open_clip.list_models():
             known = name_choices(architecture, open_clip.list_models(), listed_in="open_clip.list_models()")
-            raise EvaluationError(f"open_clip has no architecture {architecture!r}; expected one of {known}, or a file")
+            raise EvaluationError(
+                f"open_clip has no architecture {architecture!r}; expected one of {known}, or a file: correct it"
+            )
         return architecture, {}
     own = open_clip.get_model_config(path.stem)
     try:
         config = path.read_bytes()
         if own is not None and own != json.loads(config):
             raise EvaluationError(
-                f"{path} describes another network than open_clip's {path.stem}; expected an unused name: rename it"
+                f"{path} describes a different network from open_clip's {path.stem}; expected an unused name: rename "
+                "the file"
             )
         open_clip.add_model_config(path)
     except (OSError, ValueError) as error:
         raise EvaluationError(
-            f"{path} cannot be read ({first_line(error)}); expected JSON with embed_dim, vision_cfg and text_cfg, as "
-            "open_clip's own"
+            f"{path} cannot be read ({first_line(error)}); expected JSON with embed_dim, vision_cfg and text_cfg, "
+            "like open_clip's own files: correct it"
         ) from error
     return path.stem, {"config_sha256": hashlib.sha256(config).hexdigest()}
 
@@ -203,8 +206,8 @@ def _require_activation(open_clip: Any, architecture: str, tag: str) -> None:
         return
     right = f"{architecture}-quickgelu" if tagged else architecture.removesuffix("-quickgelu")
     raise EvaluationError(
-        f"the weights {tag} were trained with {'QuickGELU' if tagged else 'GELU'}, and {architecture} has the other; "
-        f"expected architecture {right}"
+        f"The weights {tag} were trained with {'QuickGELU' if tagged else 'GELU'}, but {architecture} uses the other; "
+        f"expected architecture {right}: correct it"
     )
 
 
@@ -222,7 +225,8 @@ def _create_clip(open_clip: Any, spec: OpenClipModel, architecture: str) -> Any:
         except Exception as error:  # of any kind: the file may hold anything
             _raise_misfit(open_clip, architecture, path, spec.sha256)
             raise EvaluationError(
-                f"open_clip cannot load {path} ({first_line(error)}); expected weights of {architecture}"
+                f"open_clip cannot load {path} ({first_line(error)}); expected weights of {architecture}: correct the "
+                "path or the architecture"
             ) from error
     _require_activation(open_clip, architecture, str(spec.pretrained))
     try:
@@ -230,8 +234,9 @@ def _create_clip(open_clip: Any, spec: OpenClipModel, architecture: str) -> Any:
     except Exception as error:  # its hub client raises errors of any kind
         tags = ", ".join(open_clip.list_pretrained_tags_by_model(architecture)) or "none"
         raise EvaluationError(
-            f"open_clip cannot load {architecture} {spec.pretrained} ({first_line(error)}); expected one of its "
-            f"tags ({tags}), and a connection or its file in the cache of huggingface_hub"
+            f"open_clip cannot load {architecture} {spec.pretrained} ({first_line(error)}); expected one of its tags "
+            f"({tags}), and a connection or the file in the cache of huggingface_hub: correct the tag, or download "
+            "the file"
         ) from error
 
 

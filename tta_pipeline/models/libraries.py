@@ -48,8 +48,8 @@ def make_untrained_network(library: str, architecture: str, *, num_classes: int)
             network = get_model(architecture, weights=None, num_classes=num_classes)
     except (RuntimeError, ValueError) as error:
         raise EvaluationError(
-            f"{library}'s {architecture} cannot be made ({first_line(error)}); expected an architecture that {library} "
-            "lists"
+            f"{library}'s {architecture} cannot be built ({first_line(error)}); expected an architecture that "
+            f"{library} lists: correct it"
         ) from error
     return network
 

@@ -82,8 +82,8 @@ def load_model(
         raise EvaluationError("; ".join(mistakes(error, "model", name))) from None
     if num_classes is not None and facts.num_classes != num_classes:
         raise EvaluationError(
-            f"{name} with these weights has {facts.num_classes} outputs; expected {num_classes}: use other weights, or "
-            "None for an untrained network"
+            f"{name} with these weights has {facts.num_classes} outputs; expected {num_classes}: use other weights, "
+            "or None for an untrained network"
         )
     classifier = Classifier(facts)
     classifier.to(memory_format=torch.channels_last)
@@ -99,7 +99,7 @@ def _require_nothing_else(
         given["weights"] = weights
     for field, value in given.items():
         raise EvaluationError(
-            f"{field} is {value!r:.60}; expected no value with {name}, which has its own weights, mean and std: leave "
+            f"{field} is {value!r:.60}, but {name} has its own weights, mean and std; expected no value: leave "
             f"{field} out"
         )
 
@@ -124,7 +124,9 @@ def _load_named(
         return replace(published, mean=given.get("mean", published.mean), std=given.get("std", published.std))
     network = parse_network(name)
     if num_classes is None and (weights is not None or network.needs_num_classes):
-        raise EvaluationError("num_classes is missing; expected a number with your weights or network")
+        raise EvaluationError(
+            "num_classes is missing; expected a number for your own weights or network: pass num_classes"
+        )
     if weights is None:
         architecture, num_outputs = kind_of(network).architecture(), num_classes or _NUM_IMAGENET
         state = architecture.make(num_outputs).state_dict()
@@ -135,8 +137,8 @@ def _load_named(
         return architecture.make_model(architecture.name, loaded)
     if len(given) < 2:
         raise EvaluationError(
-            "mean or std is missing; expected two fields, mean and std, with your weights: give the values of the "
-            "model's training"
+            "mean or std is missing; expected both for your own weights: pass the values with which the model was "
+            "trained"
         )
     assert num_classes is not None
     if isinstance(weights, str | Path):
@@ -162,8 +164,8 @@ def parse_network(name: str) -> NetworkSection:
     if is_reference(name):
         return PythonModel(kind="python", factory=name)
     raise EvaluationError(
-        f"the model is {name!r}; expected timm:<architecture>, torchvision:<architecture>, "
-        "hf-hub:<org>/<name>@<commit>, your <module>:<name>, or a benchmark's source_model.safetensors"
+        f"The model is {name!r}; expected timm:<architecture>, torchvision:<architecture>, "
+        "hf-hub:<org>/<name>@<commit>, your <module>:<name>, or a benchmark's source_model.safetensors: correct it"
     )
 
 
@@ -175,7 +177,8 @@ def _load_file(
     if section is None:
         called = network.network_name.partition(" ")[2]
         raise EvaluationError(
-            f"weights is {path}; expected pretrained or None with {called}, or load the file's state dict first"
+            f"weights is {path}; expected pretrained or None for {called}: to use your own file, load its state dict "
+            "first"
         )
     return kind_of(section).load_all(section.network_name, num_classes=num_classes)
 

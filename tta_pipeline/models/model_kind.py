@@ -69,9 +69,9 @@ class ModelKind(ABC, Generic[SectionT]):
         model = self.load_for_classes(context)
         if model.num_classes != len(context.classes):
             raise ClassCountError(
-                f"model {context.name} predicts {model.num_classes} classes; expected the class map's "
-                f"{len(context.classes)}: use a model for these classes, or name the model's classes in its field "
-                "`classes`"
+                f"The model {context.name} predicts {model.num_classes} classes, but the class map has "
+                f"{len(context.classes)}; expected as many outputs: use a model for these classes, or name the "
+                "model's classes in its field `classes`"
             )
         return replace(model, code={**self.code, **model.code})
 
@@ -100,7 +100,9 @@ class ModelKind(ABC, Generic[SectionT]):
             EvaluationError: as for `load`; or *num_classes*, the names of the classes or the benchmark is missing.
         """
         del num_classes
-        raise EvaluationError(f"found a model of kind {self.section.kind}; expected one that needs no benchmark")
+        raise EvaluationError(
+            f"Models of kind {self.section.kind} exist only in a benchmark; expected another kind: name weights instead"
+        )
 
     def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:
         """Raise the errors that `load` would raise, without a download.
@@ -173,7 +175,9 @@ class NetworkKind(ModelKind[NetworkT]):
     def load_described(self, num_classes: int | None) -> LoadedModel:
         """Return the model with all its outputs."""
         if num_classes is None and self.section.needs_num_classes:
-            raise EvaluationError("num_classes is missing; expected a number with your weights or network")
+            raise EvaluationError(
+                "num_classes is missing; expected a number for your own weights or network: pass num_classes"
+            )
         return self.load_all("a description", num_classes=num_classes or 0)
 
     def load_published(self, weights: str) -> LoadedModel:
@@ -184,7 +188,8 @@ class NetworkKind(ModelKind[NetworkT]):
         """
         if weights != "pretrained":
             raise EvaluationError(
-                f"weights is {weights!r}; expected pretrained, a file, a state dict or None with {self.section.kind}"
+                f"weights is {weights!r}; expected pretrained, a file, a state dict or None for {self.section.kind}: "
+                "correct it"
             )
         return self.load_all(self.section.network_name, num_classes=0)
 
@@ -211,7 +216,8 @@ class NetworkKind(ModelKind[NetworkT]):
         """
         if weights is not None:
             raise EvaluationError(
-                f"--weights is {weights}; expected a file, none, or no --weights for the published ones"
+                f"--weights is {weights}; expected a file, none, or no --weights for the published weights: check the "
+                "path"
             )
         return self.section
 

@@ -51,8 +51,8 @@ class Python(NetworkKind[PythonModel]):
             return self._random_weights(num_classes)
         if spec.weights_file is None or spec.sha256 is None:
             raise EvaluationError(
-                f"the model {spec.factory} has no weights; expected a file in `weights` with its sha256, mean and std: "
-                "without weights it can only be trained"
+                f"The model {spec.factory} has no weights, so it can only be trained; expected a file in `weights` "
+                "with its sha256, mean and std: add them"
             )
         assert spec.mean is not None
         assert spec.std is not None
@@ -72,8 +72,8 @@ class Python(NetworkKind[PythonModel]):
     def load_published(self, weights: str) -> LoadedModel:
         """Raise an error, since a user's network has no published *weights*."""
         raise EvaluationError(
-            f"weights is {weights!r}; expected a file, a state dict or None with {self.section.factory}, whose weights "
-            "are your own"
+            f"weights is {weights!r}; expected a file, a state dict or None for {self.section.factory}, since only "
+            "you have its weights: correct it"
         )
 
     def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:
@@ -92,7 +92,9 @@ class Python(NetworkKind[PythonModel]):
     def choose_published(self, weights: str | None) -> PythonModel:
         """Raise an error, since a user's network has no published weights."""
         del weights
-        raise EvaluationError("--weights is missing; expected a file with your network's weights, or `none`")
+        raise EvaluationError(
+            "--weights is missing; expected a file with the weights of your network, or `none`: add it"
+        )
 
     def _random_weights(self, num_classes: int) -> NetworkWeights:
         """Return random weights from a fixed seed, so that another run has the same weights and results."""

@@ -37,8 +37,8 @@ def select_classes(
     unknown = sorted(set(classes) - set(own_classes))
     if len(own_classes) != model.num_classes or unknown:
         raise EvaluationError(
-            f"{named} names {len(own_classes)} classes and lacks {unknown[:3] or 'none'} of the class map; expected "
-            f"the {model.num_classes} outputs of model {model.name}, in their order"
+            f"{named} lists {len(own_classes)} classes, without {unknown[:3] or 'none'} of the class map; expected "
+            f"the {model.num_classes} outputs of model {model.name}, in their order: correct it"
         )
     outputs = [own_classes.index(name) for name in classes]
     return replace(

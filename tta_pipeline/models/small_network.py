@@ -28,7 +28,7 @@ class Small(NetworkKind[SmallNetwork]):
         """Raise an error, since there are no weights."""
         del num_classes
         raise EvaluationError(
-            "a network of kind small has no weights to start from; expected another kind to fine-tune"
+            "Networks of kind small have no pretrained weights; expected another kind to fine-tune: choose one"
         )
 
 

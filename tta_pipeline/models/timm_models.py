@@ -55,8 +55,8 @@ def _create_pretrained(architecture: str) -> Any:
         choices = name_choices(architecture, known, listed_in="timm.list_models(pretrained=True)")
         expected = "" if architecture in known else f"one of {choices}, and "
         raise EvaluationError(
-            f"timm cannot make {architecture!r} ({error}); expected {expected}"
-            "a connection or its file in the cache of huggingface_hub"
+            f"timm cannot build {architecture!r} ({error}); expected {expected}a connection, or the file in the cache "
+            "of huggingface_hub: download it"
         ) from error
 
 

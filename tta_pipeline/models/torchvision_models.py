@@ -84,6 +84,7 @@ def _download(weights: Any) -> dict[str, torch.Tensor]:
     except (OSError, RuntimeError) as error:
         folder = Path(torch.hub.get_dir()) / "checkpoints"
         raise EvaluationError(
-            f"{weights} cannot be downloaded from {weights.url} ({error}); expected a connection or a file in {folder}"
+            f"{weights} cannot be downloaded from {weights.url} ({error}); expected a connection, or the file in "
+            f"{folder}: download it there"
         ) from error
     return state

@@ -92,7 +92,7 @@ def require_same_training(path: Path, manifest: Manifest, settings: TrainedModel
     """
     if find_trained(path, manifest, settings, image_size=image_size) is None:
         raise EvaluationError(
-            f"{path} was trained on different images or with different settings than the benchmark's; expected "
+            f"{path} was trained on other images or with other settings than the benchmark's; expected "
             f"{settings.model_dump_json(exclude={'kind'})} on {manifest.num_samples} images: materialize source_model"
         )
 
@@ -112,7 +112,7 @@ def load_trained_model(name: str, path: Path) -> LoadedModel:
     """
     found = _read_if_intact(path)
     if found is None:
-        raise EvaluationError(f"{path} is missing or damaged; expected trained weights: materialize the source_model")
+        raise EvaluationError(f"{path} is missing or damaged; expected trained weights: materialize source_model")
     facts, content = found
     weights = NetworkWeights(
         state=load(content), num_classes=len(facts.classes), mean=facts.mean, std=facts.std, origin=path.name,

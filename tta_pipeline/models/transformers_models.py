@@ -121,12 +121,12 @@ def _load(spec: TransformersModel) -> tuple[Any, Any, Any]:
     except Exception as error:  # its hub client raises errors of any kind, and the files may hold anything
         raise EvaluationError(
             f"transformers cannot load {address} ({first_line(error)}); expected config, tokenizer, preprocessing and "
-            f"{_WEIGHTS}, and a connection or the files in the cache of huggingface_hub"
+            f"{_WEIGHTS}, and a connection or the files in the cache of huggingface_hub: download them"
         ) from error
     if (found := type(model).__name__) not in _KNOWN:
         raise EvaluationError(
-            f"{address} is a {found}; expected one of {', '.join(_KNOWN)}: models of SigLIP 2 for one image size are, "
-            "such as google/siglip2-base-patch16-224"
+            f"{address} is a {found}; expected one of {', '.join(_KNOWN)}: use, for example, a SigLIP 2 model for one "
+            "image size such as google/siglip2-base-patch16-224"
         )
     return model, tokenizer, processor
 

@@ -51,7 +51,7 @@ def require_outputs(network: nn.Module, *, num_classes: int, image_size: int, ca
     place = place_of(*(type(module).forward for module in network.modules()))
     is_count = isinstance(logits, torch.Tensor) and logits.ndim == 2 and logits.is_floating_point()
     raise (ClassCountError if is_count else EvaluationError)(
-        f"{called}{place} returned {found} for two images of {image_size}x{image_size}; expected logits "
-        f"(2, {num_classes}), one for each of {num_classes} classes: correct its arguments, or "
-        "name the model's classes in `classes`"
+        f"{called}{place} returned {found} for two images of {image_size}x{image_size}; expected logits of shape (2, "
+        f"{num_classes}), one for each of {num_classes} classes: correct its arguments, or name the model's classes "
+        "in `classes`"
     )

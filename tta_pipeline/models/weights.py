@@ -53,8 +53,8 @@ def read_state(path: Path, sha256: str, *, key: str | None = None) -> dict[str, 
     except Exception as error:  # of any kind: bytes that are not a pickle can make any pickle instruction fail
         if calls := [name for name in names if name.partition(".")[0] in _OF_THE_SYSTEM]:
             raise EvaluationError(
-                f"{path} cannot be read as weights: it calls {', '.join(calls)}; expected safetensors or a saved state "
-                "dict, without code: fetch it from another place, and open it with nothing else"
+                f"{path} calls {', '.join(calls)} when it is loaded; expected safetensors or a saved state dict, "
+                "without code: download the weights from another place, and do not open this file with anything else"
             ) from error
         if names:
             advice = _convert_advice(path, names, "content['state_dict']")
@@ -117,14 +117,16 @@ def require_file(path: Path, sha256: str) -> None:
     try:
         is_file, found = path.is_file(), hash_file(path) if path.is_file() else None
     except OSError as error:
-        raise EvaluationError(f"{path} cannot be read ({error.strerror}); expected weights: restore it") from error
+        raise EvaluationError(
+            f"{path} cannot be read ({error.strerror}); expected a file of weights: restore it, or correct its path"
+        ) from error
     if not is_file:  # reading a FIFO would block
         found = "not a file" if path.exists() else "missing"
-        raise EvaluationError(f"{path} is {found}; expected weights: restore it, or correct its path")
+        raise EvaluationError(f"{path} is {found}; expected a file of weights: restore it, or correct its path")
     if found != sha256:
         raise EvaluationError(
-            f"{path} hashes to {found}; expected {sha256}, as in the benchmark file: restore "
-            "the file, or correct its sha256 there"
+            f"{path} has sha256 {found}; expected {sha256}, as in the benchmark file: restore the file, or correct "
+            "sha256 there"
         )
 
 
@@ -132,12 +134,13 @@ def _select_state(content: object, path: Path, key: str | None) -> dict[str, tor
     """Return the state dict in *content* of the file *path*, which may be the state dict itself."""
     found = dict(_find_states(content)) if isinstance(content, Mapping) else {}
     if key is not None and key not in found:
-        raise EvaluationError(f"{path} has no state dict {key!r}; expected one of {', '.join(found) or 'none'}")
+        raise EvaluationError(
+            f"{path} has no state dict named {key!r}; expected one of {', '.join(found) or 'none'}: correct `state`"
+        )
     if len(found) > 1 and key is None:
         raise EvaluationError(
-            f"{path} has {len(found)} state dicts, {', '.join(found)}; expected one state dict: name it in the field "
-            "`state`, or "
-            "give the state dict itself in Python"
+            f"{path} contains {len(found)} state dicts, {', '.join(found)}; expected one: name it in the field "
+            "`state`, or pass the state dict itself in Python"
         )
     if not found and (unread := _find_unread(content)):
         state, name = unread
@@ -145,8 +148,8 @@ def _select_state(content: object, path: Path, key: str | None) -> dict[str, tor
     if not found:
         has = f" with {', '.join(map(str, list(content)[:5]))}" if isinstance(content, Mapping) else ""
         raise EvaluationError(
-            f"{path} holds {type(content).__name__}{has}; expected a state dict, names to tensors, by itself or under "
-            f"one of {', '.join(_KEYS)}"
+            f"{path} contains {type(content).__name__}{has}; expected a state dict that maps names to tensors, by "
+            f"itself or under one of {', '.join(_KEYS)}: save it again"
         )
     return dict(next(iter(found.values())) if key is None else found[key])
 

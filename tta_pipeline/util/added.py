@@ -49,13 +49,13 @@ def load_added(
     packages = [*(["tta_pipeline"] if name in ours else []), *map(package_of, points)]
     if len(packages) > 1:
         raise ValueError(
-            f"{field} is {name!r}, of {' and of '.join(packages)}; expected one package with this {field}: uninstall "
-            "the other"
+            f"The {field} {name!r} is provided by {' and by '.join(packages)}; expected only one package for it: "
+            "uninstall the other"
         )
     (point,), (package,) = points, packages
     said = f"{field} is {name!r} of the package {package}"
     if not is_name(name):
-        raise ValueError(f"{said}; expected a name of letters, digits and underscores: correct the package")
+        raise ValueError(f"{said}; expected a name with letters, digits and underscores: correct the package")
     expected = f"{what} at {point.value}: correct or uninstall {package}"
     return load_checked(point.value, is_right=is_right, said=said, expected=expected)
 

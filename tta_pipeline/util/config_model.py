@@ -58,8 +58,10 @@ class ConfigModel(BaseModel):
 
 def _require_path(path: Path) -> None:
     if _NO_PATH.match(str(path)):
-        raise ValueError(f"found {str(path)!r}; expected a path here, not a command or a URL")
+        raise ValueError(f"found {str(path)!r}; expected a path, not a command or a URL: correct it")
     try:
         path.expanduser()
     except RuntimeError:
-        raise ValueError(f"found {str(path)!r}; expected a path; after ~, the name of a user of this machine") from None
+        raise ValueError(
+            f"found {str(path)!r}, but no user of this machine has the name after ~; expected a path: write it in full"
+        ) from None

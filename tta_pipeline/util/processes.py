@@ -122,8 +122,8 @@ def ask_worker(
         succeeded, result = pickle.load(process.stdout)  # noqa: S301 - from our own child
     except (EOFError, OSError, pickle.UnpicklingError) as error:  # it may end in the middle of a result
         raise WorkerError(
-            f"process {process.pid} ended with status {process.wait()} during its work; expected a result. A "
-            "machine that is short of memory kills processes: use fewer of them"
+            f"The process {process.pid} ended with status {process.wait()} during its work, probably because memory "
+            "ran out; expected a result: use fewer processes"
         ) from error
     if not succeeded:
         raise result

@@ -72,7 +72,8 @@ def _require_unedited(module: "_Module") -> None:
         _seen[module.name] = module.code.sha256
     elif _seen.setdefault(module.name, module.code.sha256) != module.code.sha256:
         raise ValueError(
-            f"{module.path} was changed after this process imported it; expected the code that it runs: start it again"
+            f"{module.path} changed after this process had imported it; expected the code that is running: start the "
+            "command again"
         )
 
 
@@ -156,7 +157,7 @@ class _Module:
         try:
             return _code(self.path.read_bytes())
         except (OSError, SyntaxError, ValueError) as error:
-            raise ValueError(f"{self.path} cannot be parsed ({error}); expected Python: correct it") from None
+            raise ValueError(f"{self.path} cannot be parsed ({error}); expected valid Python: correct it") from None
 
     @property
     def package(self) -> str:
@@ -186,7 +187,10 @@ def _walk_imports(root: str) -> Iterator[_Module]:
     """Yield, each once, the module *root* and every module that it imports from the project or from *root*'s folder."""
     first = _module(root)
     if first is None or first.path.suffix != ".py":
-        raise ValueError(f"found no module {root}; expected a .py file that Python finds by name")
+        raise ValueError(
+            f"There is no module {root}; expected a .py file on Python's path, such as in the project folder: correct "
+            "the name"
+        )
     home = first.path.parents[root.count(".") + (1 if first.is_package else 0)]
     todo, seen = [first], {first.name}
     while todo:

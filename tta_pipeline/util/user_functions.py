@@ -26,11 +26,14 @@ def find_function_file(reference: str) -> Path:
         ValueError: *reference* has another form, or its module does not exist or is not Python source.
     """
     if not is_reference(reference):
-        raise ValueError(f"found {reference!r}; expected module:name, such as my_functions:grey")
+        raise ValueError(f"The function is {reference!r}; expected module:name, such as my_functions:grey: correct it")
     module = reference.partition(":")[0]
     found = find_module(module)
     if found is None or found.origin is None or not found.origin.endswith(".py"):
-        raise ValueError(f"found no module {module} for {reference!r}; expected a .py file that Python finds by name")
+        raise ValueError(
+            f"There is no module {module} for {reference!r}; expected a .py file on Python's path, such as in the "
+            "project folder: correct the name"
+        )
     return Path(found.origin)
 
 

@@ -44,9 +44,9 @@ class _Loader(SafeLoader):
             line = _line(name)
             if name.tag != _TEXT:
                 what = repr(name.value) if isinstance(name, yaml.ScalarNode) else "a list or a mapping"
-                raise yaml.YAMLError(f"line {line} has {what} as a name; expected text, in quotes")
+                raise yaml.YAMLError(f"Line {line} has {what} as a name; expected text: put it in quotes")
             if name.value in seen:
-                raise yaml.YAMLError(f"{name.value} is repeated in line {line}; expected distinct fields")
+                raise yaml.YAMLError(f"{name.value} occurs again in line {line}; expected each field once: remove one")
             seen.add(name.value)
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return mapping
@@ -67,15 +67,17 @@ def read_document(path: Path) -> dict[str, Any]:
         content = yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
     except OSError as error:
         raise BenchmarkFileError(
-            f"{path} cannot be read ({error.strerror}); expected a benchmark file: correct or remove it"
+            f"{path} cannot be read ({error.strerror}); expected a benchmark file: make it readable, or remove it"
         ) from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8
         raise BenchmarkFileError(
-            f"{path} is not YAML: {_on_one_line(error)}; expected YAML: correct it there"
+            f"{path} is not valid YAML: {_on_one_line(error)}; expected YAML: correct that line"
         ) from error
     if not isinstance(content, dict):
         found = "nothing" if content is None else f"a {type(content).__name__}"
-        raise BenchmarkFileError(f"{path} holds {found}; expected fields such as title, source, shards, experiments")
+        raise BenchmarkFileError(
+            f"{path} contains {found}; expected fields such as title, images, shards and experiments: correct it"
+        )
     return content
 
 

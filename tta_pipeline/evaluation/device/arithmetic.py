@@ -31,12 +31,13 @@ def arithmetic(device_kind: str, precision: Precision, *, deterministic: bool = 
     """
     if precision == "tf32" and device_kind not in _TF32_KINDS:
         raise EvaluationError(
-            f"precision is tf32 on {device_kind}; expected fp32 or bf16: only {', '.join(_TF32_KINDS)} has TF32"
+            f"precision is tf32, which {device_kind} does not have; expected fp32 or bf16, since only "
+            f"{', '.join(_TF32_KINDS)} has TF32: change precision"
         )
     if precision in _AUTOCAST_DTYPES and not _autocast_casts_to(device_kind, _AUTOCAST_DTYPES[precision]):
         raise EvaluationError(
-            f"precision is {precision}, which torch {torch.__version__} does not support on {device_kind} (autocast); "
-            "expected a precision that it supports: set precision to fp32"
+            f"precision is {precision}, for which torch {torch.__version__} has no autocast on {device_kind}; "
+            "expected a supported precision: set `precision: fp32`"
         )
     with ExitStack() as stack:
         if device_kind != "cpu":

@@ -61,7 +61,7 @@ def find_devices(device: str) -> tuple[str, ...]:
         return wanted
     has = f"has {', '.join(found)}" if found else f"has no accelerator that torch ({torch_build()}) can use"
     choices = ["auto", "cpu", *dict.fromkeys([kind, *found] if found else [])]
-    raise EvaluationError(f"device is {device!r}, and this machine {has}; expected {' or '.join(choices)}")
+    raise EvaluationError(f"device is {device!r}, but this machine {has}; expected {' or '.join(choices)}: choose one")
 
 
 def device_name(device: torch.device) -> str | None:
@@ -87,8 +87,8 @@ def select_device_of_rank(local_rank: int) -> torch.device:
         return make_current(torch.device(found[0]))
     if local_rank >= len(found):
         raise EvaluationError(
-            f"found process {local_rank} of this machine, and {len(found)} devices, {', '.join(found)}; expected a "
-            "device for each process: launch fewer processes on a machine"
+            f"This is process {local_rank} of this machine, but there are only {len(found)} devices, "
+            f"{', '.join(found)}; expected one device per process: launch fewer processes per machine"
         )
     return make_current(torch.device(found[local_rank]))
 
@@ -119,8 +119,8 @@ def require_float64(device: torch.device) -> None:
     """
     if device.type in _WITHOUT_FLOAT64:
         raise EvaluationError(
-            f"device is {device}, which has no float64; expected a device with float64, to sum losses: train with "
-            "device: cpu"
+            f"device is {device}, which has no float64; expected a device that can sum losses in float64: train with "
+            "`device: cpu`"
         )
 
 

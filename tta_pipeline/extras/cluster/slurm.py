@@ -142,10 +142,12 @@ def _run_command(command: Sequence[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603 - a Slurm command
     except FileNotFoundError:
-        raise SubmissionError(f"found no {command[0]}; expected Slurm's commands: submit from a login node") from None
+        raise SubmissionError(
+            f"The command {command[0]} was not found; expected Slurm's commands: submit from a login node"
+        ) from None
     except subprocess.TimeoutExpired:
         raise SubmissionError(
-            f"`{called}` did not finish in {_TIMEOUT_S} s; expected output by then: try again later"
+            f"`{called}` did not finish within {_TIMEOUT_S} s; expected an answer from Slurm by then: try again later"
         ) from None
     if done.returncode:
         raise SubmissionError(

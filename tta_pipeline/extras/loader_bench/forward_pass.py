@@ -233,8 +233,8 @@ def _warm_up(
     if Counter(delivered) != Counter(shard_set.index.keys):
         raise StreamError(
             f"{shard_set.folder}: {reader.name} with {reader.num_threads} threads delivered {len(delivered)} samples, "
-            f"{len(set(delivered))} of them different; expected the manifest's {len(shard_set.index)}, each once: "
-            "verify the shard set, and if it is intact, leave the loader out"
+            f"{len(set(delivered))} of them distinct; expected each of the manifest's {len(shard_set.index)} exactly "
+            "once: verify the shard set, and if it is intact, leave this loader out"
         )
     return sum(ranks.gather(memory.peak_mib))
 

@@ -75,7 +75,7 @@ def require_square_images(shard_set: ShardSet) -> int:
     header = read_image_header(next(read_stored_files(shard_set)))
     if header.height != header.width:
         raise LoaderError(
-            f"{shard_set.folder} has an image of {header.height}x{header.width} pixels; expected square images "
-            "of one size: make such a set with `tta-pipeline shards make`, --resize and --center-crop"
+            f"{shard_set.folder} has an image of {header.height}x{header.width} pixels; expected square images of one "
+            "size: make such a shard set with `tta-pipeline shards make` and its options --resize and --center-crop"
         )
     return header.height

@@ -72,8 +72,8 @@ def warm_up(read: TimedRead) -> None:
     if len(indices) != expected or (times != 1).any():
         raise StreamError(
             f"{read.shard_folder}: {read.name} with {read.num_threads} threads delivered {len(indices)} samples, "
-            f"{np.count_nonzero(times)} of them different; expected the manifest's {expected}, each once: verify the "
-            "shard set, and if it is intact, leave the loader out"
+            f"{np.count_nonzero(times)} of them distinct; expected each of the manifest's {expected} exactly once: "
+            "verify the shard set, and if it is intact, leave this loader out"
         )
 
 

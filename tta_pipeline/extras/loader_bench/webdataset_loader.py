@@ -35,8 +35,8 @@ class WebDatasetLoader(Baseline):
         shards = shard_set.index.shards
         if (num_shards := len(shard_set.manifest.shards)) < num_ranks:
             raise LoaderError(
-                f"{shard_set.folder} has {num_shards} shards, and there are {num_ranks} processes; expected a shard "
-                "for each, since webdataset deals whole shards: use fewer processes, or leave webdataset out"
+                f"{shard_set.folder} has {num_shards} shards for {num_ranks} processes; expected at least one shard "
+                "per process, since webdataset distributes whole shards: use fewer processes, or leave webdataset out"
             )
         return shard_set.select_samples(np.flatnonzero(shards % num_ranks == rank))
 

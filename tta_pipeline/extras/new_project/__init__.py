@@ -36,9 +36,14 @@ def create_project(folder: Path, *, data_root: str = "data") -> tuple[Path, ...]
     """
     name = folder.absolute().name
     if not all(part.isascii() and part.isalnum() for part in name.replace("_", "-").split("-")):
-        raise SettingsError(f"found the name {name!r}; expected letters and digits, with single - or _ between them")
+        raise SettingsError(
+            f"The project's name is {name!r}; expected letters and digits, with single - or _ between them: choose "
+            "another"
+        )
     if folder.exists():
-        raise SettingsError(f"{folder} exists already; expected a new folder: name another, or remove this one")
+        raise SettingsError(
+            f"{folder} already exists; expected a new folder: choose another name, or remove this folder"
+        )
     values = {"name": name, "version": __version__}
     first = folder.absolute() / data_root / BENCHMARK_FILES / FIRST_FILE.name
     try:
@@ -52,7 +57,7 @@ def create_project(folder: Path, *, data_root: str = "data") -> tuple[Path, ...]
             _write_first(beside / first.relative_to(folder.absolute()) if is_inside else first)
     except OSError as error:
         raise SettingsError(
-            f"{folder} cannot be written ({error.strerror}); expected a place to write to: {advice(error)}"
+            f"{folder} cannot be written ({error.strerror}); expected a writable place: {advice(error)}"
         ) from error
     return (*(folder / place for place in _PLACES.values()), folder / data_root / BENCHMARK_FILES / FIRST_FILE.name)
 
@@ -61,7 +66,7 @@ def _write_first(path: Path) -> None:
     """Write the first benchmark file to *path*, which must not exist yet."""
     if not write_once(path, FIRST_FILE.read_bytes()):
         raise SettingsError(
-            f"{path} exists already, under TTA_DATA_ROOT; expected no benchmark of this name: rename it, or unset "
+            f"{path} already exists, in TTA_DATA_ROOT; expected no benchmark with this name: rename it, or unset "
             "TTA_DATA_ROOT for a project with its own data"
         )
 

@@ -70,12 +70,12 @@ def write_new_file(path: Path, text: str) -> None:
     """Write *text* to *path*, which must not exist yet, whatever its capitals."""
     alike = [each for each in path.parent.glob("*.yaml") if each.name.lower() == path.name.lower()]
     if alike:
-        raise BenchmarkFileError(f"{alike[0]} exists; expected a new name: choose another, or remove the file")
+        raise BenchmarkFileError(f"{alike[0]} already exists; expected a new name: choose another, or remove the file")
     try:
         was_written = write_once(path, text.encode())
     except OSError as error:
         raise BenchmarkFileError(
-            f"{path} cannot be written ({error.strerror}); expected a folder to write to: {advice(error)}"
+            f"{path} cannot be written ({error.strerror}); expected a writable folder: {advice(error)}"
         ) from error
     if not was_written:
-        raise BenchmarkFileError(f"{path} exists; expected a new name: choose another, or remove the file")
+        raise BenchmarkFileError(f"{path} already exists; expected a new name: choose another, or remove the file")

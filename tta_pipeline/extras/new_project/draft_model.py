@@ -44,12 +44,16 @@ def _section(
         if untrained := network.with_random_weights(num_classes):
             return untrained
         called = network.network_name.partition(" ")[2]
-        raise EvaluationError(f"--weights is none; expected the published weights of {called}: leave --weights out")
+        raise EvaluationError(
+            f"--weights is none, but {called} is used with its published weights; expected no --weights: leave it out"
+        )
     path = Path(weights).expanduser().absolute() if weights is not None and _is_file_name(weights) else None
     if path is None:
         return kind.choose_published(weights)
     if not path.is_file():
-        raise EvaluationError(f"--weights is {weights}, which is no file; expected a file of weights: correct it")
+        raise EvaluationError(
+            f"--weights is {weights}, which is not a file; expected a file of weights: check the path"
+        )
     return network.with_weights_file(path, mean=mean, std=std) or kind.choose_published(weights)
 
 

@@ -52,8 +52,9 @@ def draft_sets(name: str, root: Path) -> Draft:
     found = {each: section for each in SETS if (section := _find_set(shipped_set(each), root.absolute()))}
     if not found:
         raise ImagesError(
-            f"found none of the {len(SETS)} datasets in {root} or {_DEPTH} levels below; expected folders such as "
-            "imagenet-a, archives as published, or a folder with a split such as split_zhou_Food101.json"
+            f"None of the {len(SETS)} datasets is in {root} or up to {_DEPTH} levels below it; expected folders such "
+            "as imagenet-a, archives as published, or a folder with a split such as split_zhou_Food101.json: check "
+            "the path"
         )
     missing = tuple(each for each in SETS if each not in found)
     remarks = (f"Not found under {root}: {', '.join(missing)}.",) if missing else ()

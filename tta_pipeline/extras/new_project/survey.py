@@ -24,23 +24,26 @@ def survey(paths: Sequence[Path], own_folder: Path | None = None) -> Survey:
     """
     for path in paths:
         if not path.exists():
-            raise ImagesError(f"{path} does not exist; expected a folder, or tar or zip archives")
+            raise ImagesError(f"{path} does not exist; expected a folder, or tar or zip archives: check the path")
     if len(paths) > 1 and not all(path.is_file() for path in paths):
         raise ImagesError(
-            f"found {', '.join(map(str, paths))}; expected one folder, or archives alone: a benchmark has one source"
+            f"The images were given as {', '.join(map(str, paths))}; expected one folder, or only archives, since a "
+            "benchmark has one source of images: leave the others out"
         )
     place = Place(paths=tuple(path.absolute() for path in paths), sets=_known_sets(own_folder))
     try:
         found = next((found for kind in KINDS if (found := kind.detect(place))), None)
     except OSError as error:
         raise ImagesError(
-            f"{error.filename or paths[0]} cannot be read ({error.strerror}); expected a readable file or folder"
+            f"{error.filename or paths[0]} cannot be read ({error.strerror}); expected a readable file or folder: "
+            "check your permissions"
         ) from error
     if found is None:
         raise _nothing(paths)
     if found.least_side < _LEAST_SIZE:
         raise ImagesError(
-            f"{paths[0]} has an image with a side of {found.least_side} pixels; expected at least {_LEAST_SIZE}"
+            f"{paths[0]} has an image with a side of only {found.least_side} pixels; expected at least {_LEAST_SIZE}: "
+            "remove small images"
         )
     return found
 

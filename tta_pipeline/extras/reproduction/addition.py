@@ -47,14 +47,17 @@ def add_published(origin: Path, name: str, locations: Locations) -> tuple[str, .
     """
     target = locations.root / ADDED / name
     if not is_name(name):
-        raise RecordError(f"the name is {name!r}; expected letters, digits and underscores, starting with a letter")
+        raise RecordError(
+            f"The name is {name!r}; expected letters, digits and underscores, beginning with a letter: choose another"
+        )
     if target.exists():
-        raise RecordError(f"{target} exists already; expected another name, or remove that folder first")
+        raise RecordError(f"{target} already exists; expected a new name: choose another, or remove that folder first")
     with _opened(origin) as folder:
         plans = list(plan_files(folder / RESULTS))
         if not plans:
             raise RecordError(
-                f"{origin} has no {RESULTS}/<benchmark>/{PLANS}; expected a folder that `results publish` wrote"
+                f"{origin} has no {RESULTS}/<benchmark>/{PLANS}; expected a folder that `tta-pipeline results "
+                "publish` wrote: check the path"
             )
         found = [_prove(folder, path) for path in plans]
         with published_folder(target) as beside:
@@ -71,7 +74,9 @@ def _prove(folder: Path, plan_path: Path) -> list[Path]:
     _require_plain(plan_path, read_plan(plan_path))
     found = read_experiment(folder, plan_path)
     if found is None:
-        raise RecordError(f"{plan_path} has no results; expected its result files next to it")
+        raise RecordError(
+            f"{plan_path} has no results; expected its result files next to it: copy the whole published folder"
+        )
     predictions = [path for cell in found.cells if (path := cell.predictions_path)]
     files = [plan_path, *(stored.path for stored in found.stored), *dict.fromkeys(predictions)]
     _require_files(folder, files)
@@ -83,7 +88,9 @@ def _require_files(folder: Path, paths: Iterable[Path]) -> None:
     """Refuse paths that lead out of *folder*, or to anything but files."""
     for path in paths:
         if path.is_symlink() or not path.is_file() or path.resolve() != folder.resolve() / path.relative_to(folder):
-            raise RecordError(f"{path} is missing or a link; expected a file in {folder}")
+            raise RecordError(
+                f"{path} is missing, or is a link; expected a file in {folder}: copy the whole published folder"
+            )
 
 
 def _require_plain(path: Path, plan: Plan) -> None:
@@ -94,13 +101,19 @@ def _require_plain(path: Path, plan: Plan) -> None:
     try:
         _PLAN.validate_json(_PLAN.dump_json(plan, warnings=False), strict=True)
     except ValidationError as error:
-        raise RecordError(f"{path} is no plan ({'; '.join(mistakes(error, 'plan'))})") from error
+        raise RecordError(
+            f"{path} is not a plan ({'; '.join(mistakes(error, 'plan'))}); expected a plan that `results publish` "
+            "wrote: copy the published folder again"
+        ) from error
     labels = plan.labels
     streams = [stream.key for stream in plan.streams]
     cells = [cell for stream in plan.streams for segment in stream.segments for cell in segment.cells]
     names = [*plan.benchmark.split("/"), labels.experiment, labels.model, labels.dataset, *labels.shifts]
     if odd := [name for name in (*streams, *cells, *names) if not _NAME.fullmatch(name)]:
-        raise RecordError(f"{path} has the name {odd[0]!r:.80}; expected letters, digits and _")
+        raise RecordError(
+            f"The name of {path} contains {odd[0]!r:.80}; expected letters, digits and _: copy the published folder "
+            "again"
+        )
 
 
 @contextmanager
@@ -116,7 +129,9 @@ def _opened(origin: Path) -> Iterator[Path]:
         except (
             OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, RuntimeError, NotImplementedError
         ) as error:  # fmt: skip
-            raise RecordError(f"{origin} cannot be unpacked ({error})") from error
+            raise RecordError(
+                f"{origin} cannot be unpacked ({error}); expected an intact archive: download it again"
+            ) from error
         inner = [path.parent for path in folder.glob(f"**/{RESULTS}") if path.is_dir()]
         yield min(inner, key=lambda path: len(path.parts)) if inner else folder
 
@@ -148,13 +163,17 @@ def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Pa
 
 def _require_size(origin: Path, sizes: Iterable[int]) -> None:
     if any(total > _MOST_UNPACKED_BYTES for total in accumulate(sizes)):
-        raise RecordError(f"{origin} unpacks to more than {_MOST_UNPACKED_BYTES:,} bytes; expected published results")
+        raise RecordError(
+            f"{origin} unpacks to more than {_MOST_UNPACKED_BYTES:,} bytes; expected published results, which are "
+            "smaller: check the file"
+        )
 
 
 def _require_archive(name: str, origin: Path | str) -> None:
     if not name.endswith(_SUFFIXES):
         raise RecordError(
-            f"{origin} is no folder; expected a folder, or an archive that ends with {', '.join(_SUFFIXES)}"
+            f"{origin} is neither a folder nor a known archive; expected a folder, or a name that ends in "
+            f"{', '.join(_SUFFIXES)}: check the path"
         )
 
 

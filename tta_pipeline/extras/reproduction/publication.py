@@ -79,7 +79,7 @@ def write_publication(
         is_robustbench: Whether to add entries for RobustBench's model zoo.
     """
     if target.exists():
-        raise RecordError(f"{target} exists already; expected a new folder: name another, or remove this one")
+        raise RecordError(f"{target} already exists; expected a new folder: choose another name, or remove this folder")
     with published_folder(target) as beside:
         for each in found:
             for path in _files_of(each, locations, benchmark):

@@ -134,8 +134,8 @@ def _local_experiment(
     model = published.plan.labels.model
     if model not in benchmark.models:
         raise EvaluationError(
-            f"{benchmark.name} has no model {model} here; expected the published result's model: take it from the "
-            "folder's benchmark.yaml, with the path of the weights on this machine"
+            f"{benchmark.name} has no model {model} here; expected the model of the published result: copy it from "
+            "the published benchmark.yaml, with the path to the weights on this machine"
         )
     settings = published.settings
     listed = published.sample_list
@@ -160,12 +160,15 @@ def _select_keys(
 ) -> tuple[PartitionKey, ...]:
     there = {row.cell.stream for row in published.rows}
     if odd := [key for key in keys if key not in there]:
-        raise RecordError(f"{', '.join(odd)} was not published; expected any of {', '.join(sorted(there))}")
+        raise RecordError(
+            f"{', '.join(odd)} was not published; expected any of {', '.join(sorted(there))}: correct the name"
+        )
     wanted = set(keys) or there
     known = {key.key: key for key in results.keys}
     if gone := sorted(wanted - set(known)):
         raise EvaluationError(
-            f"{results.benchmark.name} has no {', '.join(gone)} here; expected the cells of the published result"
+            f"{results.benchmark.name} has no {', '.join(gone)} here; expected the cells of the published result: "
+            "copy corruptions and severities from the published benchmark.yaml"
         )
     chosen = tuple(known[name] for name in known if name in wanted)
     for key in chosen:
@@ -185,9 +188,10 @@ def _require_same_cells(published: PublishedExperiment, results: ExperimentResul
     if differing := sorted(before ^ here):
         first = differing[0]
         raise EvaluationError(
-            f"stream {key.key} of {results.benchmark.name} has {count_of(len(here), 'cell')} here, the published one "
-            f"{len(before)}; only one of them has {first.cell} at position {first.position} with seed {first.seed}; "
-            "expected the same corruptions and severities: take benchmark.yaml of the published folder"
+            f"The stream {key.key} of {results.benchmark.name} has {count_of(len(here), 'cell')} here, but "
+            f"{len(before)} in the published result; only one of the two has {first.cell} at position "
+            f"{first.position} with seed {first.seed}; expected the same corruptions and severities: use the "
+            "published benchmark.yaml"
         )
 
 

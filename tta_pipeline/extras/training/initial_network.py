@@ -68,8 +68,8 @@ def _replace_last_linear(network: nn.Module, *, num_classes: int, called: str) -
     layers = [(name, layer) for name, layer in network.named_modules() if name and isinstance(layer, nn.Linear)]
     if not layers:
         raise EvaluationError(
-            f"{called} has no linear layer to replace by a layer of {num_classes} outputs; expected a factory with a "
-            "parameter num_classes"
+            f"{called} has no linear layer that could be replaced by one with {num_classes} outputs; expected a "
+            "factory with a parameter num_classes: add it"
         )
     name, last = layers[-1]
     if last.out_features != num_classes:

@@ -56,14 +56,14 @@ class TrainingInput:
         """Refuse settings under which the samples cannot be divided over the processes."""
         if self.settings.loader == "webdataset" and self.num_ranks > 1 and self.settings.shuffle != "resampled":
             raise StreamError(
-                f"found loader webdataset with shuffle {self.settings.shuffle} for {self.num_ranks} processes, which "
-                "would get different numbers of samples; expected resampled, or the loader indexed"
+                f"With shuffle {self.settings.shuffle}, the loader webdataset would give {self.num_ranks} processes "
+                "different numbers of samples; expected `shuffle: resampled` or `loader: indexed`: change one of them"
             )
         smallest = min(self.batch_sizes)
         if smallest < self.num_ranks:
             raise StreamError(
-                f"found a batch of {smallest} samples for {self.num_ranks} processes; expected at least one "
-                "sample for each: raise batch_size, or start fewer processes"
+                f"A batch of {smallest} samples is too small for {self.num_ranks} processes; expected at least one "
+                "sample per process: raise batch_size, or start fewer processes"
             )
 
     @cached_property

@@ -20,8 +20,8 @@ def find_loose_files(shard_set: ShardSet, listing: Listing) -> tuple[Path, ...]:
         if image is None or image.offset is not None or image.size_bytes != size_bytes:
             what = "no such file" if image is None else f"{image.path} of {image.size_bytes} bytes"
             raise StreamError(
-                f"{listing.root}, sample {key}: found {what}; expected the loose file of {size_bytes} bytes that "
-                f"{shard_set.folder} was made of: materialize tar_shards again, or set loader to indexed"
+                f"{listing.root}, sample {key}: found {what}; expected the loose file of {size_bytes} bytes from "
+                f"which {shard_set.folder} was made: rematerialize tar_shards, or set `loader: indexed`"
             )
         found.append(Path(image.path))
     return tuple(found)

@@ -132,8 +132,8 @@ class Training:
         self._fetch_sums()
         if not math.isfinite(course.loss):
             raise EvaluationError(
-                f"found a loss of {course.loss} in epoch {len(course.epochs) + 1}; expected a number: lower lr, set "
-                "clip_norm, or lengthen warmup_epochs"
+                f"The loss is {course.loss} in epoch {len(course.epochs) + 1}; expected a finite number: lower lr, "
+                "set clip_norm, or raise warmup_epochs"
             )
         loss, error = self._validate()
         of_device_gib = peak_memory_gib(self._device)
@@ -234,9 +234,9 @@ class Training:
         course, num_readers = Course(**{**state["course"], "epochs": epochs}), state["num_readers"]
         if course.num_batches and num_readers != self._images.num_readers:
             raise EvaluationError(
-                f"found a checkpoint in the middle of an epoch that webdataset read with {num_readers} processes; "
-                f"expected {self._images.num_readers}, since the order depends on them: set num_threads to "
-                f"{num_readers}, or remove {self._checkpoints.folder} to start from the beginning"
+                f"The checkpoint is from the middle of an epoch that webdataset read with {num_readers} processes; "
+                f"expected the same number, not {self._images.num_readers}, since the order depends on it: set "
+                f"num_threads to {num_readers}, or remove {self._checkpoints.folder} to start again"
             )
         course.num_resumed += 1
         self._course = course

@@ -107,7 +107,10 @@ class SourceTraining:
         """
         found = self.find_finished()
         if found is None:
-            raise EvaluationError(f"{self.path} is missing or from another training; expected a finished training")
+            raise EvaluationError(
+                f"{self.path} is missing, or belongs to another training; expected the weights of a finished "
+                "training: materialize source_model"
+            )
         return found
 
     def is_recorded(self, run: TrainingRun) -> bool:
@@ -205,9 +208,8 @@ class SourceTraining:
         num_held_out = round(share * num_samples)
         if not 0 < num_held_out < num_samples:
             raise EvaluationError(
-                f"val_fraction is {share} of {num_samples} images, which is {num_held_out}; expected at least one, "
-                "and one "
-                "to learn: correct val_fraction"
+                f"val_fraction is {share} of {num_samples} images, which makes {num_held_out} for validation; "
+                "expected at least one image for validation and one for training: correct val_fraction"
             )
         ranked = ordering.permuted(shard_set.index.keys, seed=self.settings.seed)
         held_out, learnt = np.sort(ranked[:num_held_out]), np.sort(ranked[num_held_out:])

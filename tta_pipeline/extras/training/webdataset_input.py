@@ -45,22 +45,27 @@ class _Sample:
         names = (sample["__key__"], f"{Path(sample['__url__']).stem}/{sample['__key__']}")
         position = next((self._positions[name] for name in names if name in self._positions), None)
         if position is None:
-            raise StreamError(f"{place}: found a key that the manifest lacks; expected one of its samples")
+            raise StreamError(
+                f"{place}: the key is not in the manifest; expected one of its samples: verify the shard set"
+            )
         alone = np.array([position])
         (expected,) = self._check.expected(alone)
         members = (value for value in sample.values() if isinstance(value, bytes))
         data = next((value for value in members if self._check.digest(value) == expected), None)
         if data is None:
             raise StreamError(
-                f"{place}: found other bytes; expected bytes of {self._check.name} {expected.hex()}, as when the "
-                "manifest was made: verify the shard set, and make it again"
+                f"{place}: the bytes are not those in the manifest; expected {self._check.name} {expected.hex()}: "
+                "verify "
+                "the shard set, and make it again"
             )
         image = np.empty((self._image_size, self._image_size, 3), np.uint8)
         try:
             ((numbers,), (torch_seed,)) = self._augment.draws(alone)
             self._augment.apply(data, image, numbers, torch_seed)
         except ValueError as error:
-            raise StreamError(f"{place}: found {error}; expected an image: verify the shard set") from error
+            raise StreamError(
+                f"{place}: the image cannot be decoded ({error}); expected an intact image: verify the shard set"
+            ) from error
         return image, position
 
 
@@ -98,18 +103,24 @@ def read_by_webdataset(
         for size in sizes:
             batch = list(islice(samples, size))
             if len(batch) < size:
-                raise StreamError(f"webdataset ended early; expected the {sum(sizes)} samples of {shard_set.folder}")
+                raise StreamError(
+                    f"webdataset stopped early; expected the {sum(sizes)} samples of {shard_set.folder}: verify the "
+                    "shard set"
+                )
             images, positions = zip(*batch, strict=True)
             yield torch.stack(images), np.array(positions)
         if settings.shuffle != "resampled" and next(samples, None) is not None:
-            raise StreamError(f"webdataset returned too many samples; expected the {sum(sizes)} of {shard_set.folder}")
+            raise StreamError(
+                f"webdataset returned more samples than the shard set has; expected the {sum(sizes)} of "
+                f"{shard_set.folder}: verify the shard set"
+            )
 
 
 def _urls(shard_set: ShardSet) -> list[str]:
     if shard_set.remote is not None:
         raise StreamError(
-            f"{shard_set.folder} has shards at URLs, for which webdataset starts a shell; expected shards on a disk: "
-            "choose the loader indexed, or download them"
+            f"The shards of {shard_set.folder} are at URLs, for which webdataset starts a shell; expected local "
+            "shards: set `loader: indexed`, or download them"
         )
     return shard_paths(shard_set)
 

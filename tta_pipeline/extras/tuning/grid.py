@@ -27,8 +27,8 @@ def parse_grid(texts: Iterable[str]) -> Grid:
         found = tuple(dict.fromkeys(_value(each.strip()) for each in values.split(",")))
         if not sign or not name.isidentifier() or name in grid or "" in found:
             raise EvaluationError(
-                f"the grid has {text!r}; expected the values of a hyperparameter, each hyperparameter once, as "
-                "lr=1e-4,2.5e-4,1e-3"
+                f"The grid contains {text!r}; expected each hyperparameter once, with its values, such as "
+                "lr=1e-4,2.5e-4,1e-3: correct it"
             )
         grid[name] = found
     return grid
@@ -38,12 +38,13 @@ def require_valid_grid(grid: Grid, experiment: Experiment, experiment_name: str)
     """Refuse a *grid* that is empty, or has values that are invalid for a hyperparameter of *experiment*."""
     if not grid:
         raise EvaluationError(
-            f"found no grid for {experiment_name}; expected tuning.{experiment_name}.grid in the benchmark file, or "
-            "--grid lr=1e-4,1e-3 on the command line"
+            f"There is no grid for {experiment_name}; expected tuning.{experiment_name}.grid in the benchmark file, "
+            "or --grid lr=1e-4,1e-3: add one"
         )
     if problems := "; ".join(grid_problems(dict(grid), experiment)):
         raise EvaluationError(
-            f"the grid of {experiment_name} has {problems}: only hyperparameters of {experiment.method} can be tuned"
+            f"The grid of {experiment_name} has {problems}; expected hyperparameters of {experiment.method}, since "
+            "only these can be tuned: correct it"
         )
 
 
@@ -55,8 +56,9 @@ def require_valid_combinations(found: Iterable[Combination], experiment: Experim
             experiment.entry.configure(experiment.preset, changed, batch_size=experiment.method_batch_size)
         except ValidationError as error:
             raise EvaluationError(
-                f"the grid has {combination_text(each)}: {'; '.join(mistakes(error, experiment.method))}: leave out "
-                "one of them"
+                f"The grid contains {combination_text(each)}, which the method does not accept: "
+                f"{'; '.join(mistakes(error, experiment.method))}; expected valid combinations: remove one of these "
+                "values"
             ) from None
 
 
@@ -67,7 +69,9 @@ def combinations(grid: Grid, budget: int) -> tuple[Combination, ...]:
     """
     number = num_combinations(grid)
     if number > _MOST_COMBINATIONS:
-        raise EvaluationError(f"the grid has {number:,} combinations; expected at most {_MOST_COMBINATIONS:,}")
+        raise EvaluationError(
+            f"The grid has {number:,} combinations; expected at most {_MOST_COMBINATIONS:,}: remove some values"
+        )
     drawn = list(range(number))
     random.Random(0).shuffle(drawn)  # noqa: S311 - not a secret
     chosen = set(drawn[:budget])

@@ -25,8 +25,8 @@ def require_tunable(benchmark: Benchmark, experiment_name: str) -> Tuning:
         known = name_choices(experiment_name, tunable, listed_in="its section tuning")
         expected = f"one of {known}" if tunable else "a section tuning"
         raise BenchmarkFileError(
-            f"found no tuning of {experiment_name!r} in the file of {benchmark.name}; expected {expected}: name "
-            f"the experiment there, as tuning: {{{experiment_name}: {{grid: {{lr: [0.0001, 0.001]}}}}}}"
+            f"There is no tuning for {experiment_name} in the file of {benchmark.name}; expected {expected}: add the "
+            f"experiment, as in tuning: {{{experiment_name}: {{grid: {{lr: [0.0001, 0.001]}}}}}}"
         )
     return benchmark.tuning[experiment_name]
 
@@ -70,9 +70,9 @@ def require_unreported_images(benchmark: Benchmark, cells: tuple[Cell, ...], loc
         for content in _contents(_manifest(benchmark, cell, locations)):
             if content in reported:
                 raise EvaluationError(
-                    f"{locations.shards(benchmark.name, cell)} has the images of {reported[content].key}, which "
-                    f"{benchmark.name} reports; expected images of {cell.key}: materialize held_out/tar_shards and "
-                    "held_out/shard_manifest again from the right images"
+                    f"{locations.shards(benchmark.name, cell)} contains the images of {reported[content].key}, which "
+                    f"{benchmark.name} reports; expected the images of {cell.key}: rematerialize held_out/tar_shards "
+                    "and held_out/shard_manifest from the right images"
                 )
 
 

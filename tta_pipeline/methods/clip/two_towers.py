@@ -29,8 +29,8 @@ class TwoTowers:
         self._features = Features(self._classifier.head)
         if (found := len(self._classifier.head.weight)) != num_classes:
             raise AdaptationError(
-                f"the CLIP has text features of {found} classes; {method} expects {num_classes}, its num_classes: "
-                "load the model with a name for each class"
+                f"The CLIP model has text features for {found} classes; {method} expects {num_classes}, its "
+                "num_classes: load the model with one name per class"
             )
 
     @property
@@ -58,8 +58,8 @@ class TwoTowers:
         """
         if self._classifier.prompts is None:
             raise AdaptationError(
-                f"the CLIP has no prompts with a context; {self._method} expects one whose text tower and tokenizer "
-                "are open_clip's own: use an architecture such as ViT-B-16, or another method"
+                f"The CLIP model has no prompts with a context; {self._method} expects open_clip's own text tower and "
+                "tokenizer: use an architecture such as ViT-B-16, or another method"
             )
         prompts: nn.Module = deepcopy(self._classifier.prompts).to(device)
         return prompts.requires_grad_(False)

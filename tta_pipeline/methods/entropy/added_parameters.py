@@ -73,8 +73,8 @@ def add_low_rank_updates(
     weights = list(_find_weights(model, num_classes))
     if not weights:
         raise AdaptationError(
-            f"{type(model).__name__} has no linear layer but its classifier; {method} with params lora expects others "
-            "to update: use a transformer such as ViT, Swin or ConvNeXt, or other params"
+            f"{type(model).__name__} has no linear layer except its classifier; {method} with `params: lora` expects "
+            "others to adapt: use a transformer such as ViT, Swin or ConvNeXt, or other params"
         )
     for layer, name in weights:
         weight = getattr(layer, name)
@@ -91,8 +91,8 @@ def add_adapters(
     layers = list(_find_feed_forward_ends(model))
     if not layers:
         raise AdaptationError(
-            f"{type(model).__name__} has no feed-forward network of two linear layers; {method} with params adapters "
-            "expects one in each block: use a transformer such as ViT, Swin or ConvNeXt, or other params"
+            f"{type(model).__name__} has no feed-forward network of two linear layers; {method} with `params: "
+            "adapters` expects one in each block: use a transformer such as ViT, Swin or ConvNeXt, or other params"
         )
     for layer in layers:
         if not hasattr(layer, "adapter"):

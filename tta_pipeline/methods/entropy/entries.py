@@ -116,7 +116,8 @@ class SarHyperparameters(SharpnessHyperparameters, ReliableHyperparameters, Entr
     def _freezes_norm_layers(self) -> "SarHyperparameters":
         if self.frozen_layers is not None and self.params != "norm":
             raise ValueError(
-                f"frozen_layers is set, params is {self.params}; expected params norm, since only norm layers freeze"
+                f"frozen_layers is given with params {self.params}; expected `params: norm`, since only norm layers "
+                "can be frozen: remove frozen_layers"
             )
         return self
 
@@ -170,8 +171,8 @@ class RemHyperparameters(TopHyperparameters):
     def _leaves_patches(self) -> "RemHyperparameters":
         if (self.num_predictions - 1) * self.mask_ratio >= 1:
             raise ValueError(
-                f"num_predictions is {self.num_predictions}, mask_ratio {self.mask_ratio:g}; "
-                "expected (num_predictions - 1) * mask_ratio below 1, so that some patches are left"
+                f"num_predictions is {self.num_predictions} and mask_ratio is {self.mask_ratio:g}; expected "
+                "(num_predictions - 1) * mask_ratio below 1, so that some patches remain: lower one of them"
             )
         return self
 
