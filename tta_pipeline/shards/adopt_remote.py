@@ -12,7 +12,7 @@ import numpy as np
 from tta_pipeline.data.copied_file import copy_file
 from tta_pipeline.data.formats.tar_format import BLOCK_BYTES
 from tta_pipeline.data.images.existing_shards import classes_in_label_order, iterate_stated_classes
-from tta_pipeline.data.images.remote_shards import RemoteCell, RemoteShard, read_remote_cell
+from tta_pipeline.data.images.remote_shards import REMOTE_FILE, RemoteCell, RemoteShard, read_remote_cell
 from tta_pipeline.data.images.tar_stream import TarStream
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.data.remote_files import read_beginning, read_whole
@@ -55,7 +55,10 @@ def adopt_remote(
     started = time.perf_counter()
     remote = read_remote_cell(folder)
     if remote is None:
-        raise ManifestError(f"{folder} has no addresses of shards; materialize this cell's tar_shards")
+        raise ManifestError(
+            f"{folder} has no {REMOTE_FILE}; expected a file with the URLs of the shards: materialize this cell's "
+            "tar_shards"
+        )
     if present := _find_described_set(folder, remote):
         pinned = pin_classes(partial(_stated_classes, present))
         if pinned.sha256 == present.manifest.class_map_sha256:
@@ -115,15 +118,17 @@ def _fetch_own_manifest(remote: RemoteCell, cell: Cell) -> ShardSet | None:
             raise ManifestError(str(error).replace(str(folder), place)) from None
     if found.manifest.cell != cell:
         raise ManifestError(
-            f"{remote.manifest}: found the manifest of {found.manifest.cell.key}; expected {cell.key}: correct "
-            "the URL, or remove the manifest there to have the shards read"
+            f"{remote.manifest} is the manifest of {found.manifest.cell.key}; expected the manifest of {cell.key}: "
+            "change the URL of this cell, or remove this manifest from the server so that the shards themselves are "
+            "read"
         )
     stated = {shard.name: shard.shard_bytes for shard in found.manifest.shards}
     for shard in remote.shards:
         if stated.get(shard.name) != shard.size_bytes:
             raise ManifestError(
-                f"{shard.url}: found {shard.size_bytes} bytes; expected {stated.get(shard.name)}, as in "
-                f"{remote.manifest}: put the shards of this manifest there, or remove the manifest"
+                f"{shard.url} has {shard.size_bytes} bytes, but {remote.manifest} lists "
+                f"{stated.get(shard.name, 'no such shard')}; expected the shards of that manifest: upload them, or "
+                "remove the manifest from the server"
             )
     _require_labels(found, remote)
     return found
@@ -147,14 +152,16 @@ def _require_labels(described: ShardSet, remote: RemoteCell) -> None:
         if image.offset not in labels:
             continue
         label = labels[image.offset]
-        others = [each for each in (stated.name, stated.text) if each in classes and each != classes[label]]
+        others = [
+            f"the class {each}" for each in (stated.name, stated.text) if each in classes and each != classes[label]
+        ]
         if stated.label not in (None, label):
             others.append(f"the label {stated.label}")
         if others:
             raise ManifestError(
-                f"{shard.url}: {image.name} has {others[0]} in the shard, and the label {label}, "
-                f"{classes[label]}, in {remote.manifest}; expected the same class: put the manifest of these shards "
-                "there, or remove it to have the shards read"
+                f"{shard.url}: {image.name} has {others[0]} in the shard, but the label {label} ({classes[label]}) in "
+                f"{remote.manifest}; expected the same class in both: upload the manifest of these shards, or remove "
+                "it so that the shards themselves are read"
             )
 
 
@@ -164,8 +171,8 @@ def _require_same_hashes(shards: Sequence[ShardContents], described: ShardSet, r
     for shard in shards:
         if shard.sha256 != hashes[shard.name]:
             raise ManifestError(
-                f"{shard.name}: found sha256 {shard.sha256}; expected {hashes[shard.name]}, as in {remote.manifest}: "
-                "put the shards of this manifest there, or remove the manifest"
+                f"{shard.name} has the sha256 {shard.sha256}, but {remote.manifest} lists {hashes[shard.name]}; "
+                "expected the shards of that manifest: upload them, or remove the manifest from the server"
             )
 
 

@@ -43,14 +43,17 @@ from tta_pipeline.shards.set_facts import (
 from tta_pipeline.shards.shard_reading import Sample, ShardContents
 from tta_pipeline.shards.shard_set import SAMPLES_FILE
 from tta_pipeline.shards.stated_totals import require_stated_totals
+from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.processes import Workers
 from tta_pipeline.util.progress import Progress
 from tta_pipeline.util.short_lists import abbreviate_list
 
 ADOPTION_REFUSED_ADVICE = (
-    "Nothing was changed. See what is wrong with `tta-pipeline shards verify`, and make or fetch these shards again; "
-    f"or, if they were replaced on purpose, remove {MANIFEST_FILE} and {SAMPLES_FILE} first (of a benchmark of shards: "
-    "materialize tar_shards, then shard_manifest)"
+    "Nothing was changed: run `tta-pipeline shards verify` on this folder to see what is wrong, then make or fetch "
+    "these "
+    f"shards again. If they were replaced on purpose, first remove {MANIFEST_FILE} and {SAMPLES_FILE} (for a "
+    "benchmark of "
+    "`kind: shards`, rematerialize tar_shards, then shard_manifest)"
 )
 
 
@@ -103,7 +106,8 @@ def adopt(
         )
     if stated is not None and (folder / WRITER_FILE).exists():
         raise ManifestError(
-            f"{folder}: found shards or an index that its manifest does not describe. {ADOPTION_REFUSED_ADVICE}"
+            f"{folder} has shards or an index that {MANIFEST_FILE} does not describe; expected only what the manifest "
+            f"lists. {ADOPTION_REFUSED_ADVICE}"
         )
     files = files or (stated.files if stated else ())
     shards = _require_uncompressed(find_shard_files(folder, files))
@@ -111,8 +115,8 @@ def adopt(
     contents = read_contents(shards, progress, workers, is_foreign=True)
     if shards_version(_require_uncompressed(find_shard_files(folder, files))) != before:
         raise ManifestError(
-            f"{folder}: shards changed while they were indexed; expected no changes: wait until writing has finished, "
-            "and try again"
+            f"{folder}: shards changed while they were being indexed; expected no changes: wait until all shards are "
+            "written, then index them again"
         )
     if stated is not None and (other := [*shard_differences(stated.shards, contents)]):
         raise ManifestError(f"{folder}: {abbreviate_list(other, '; ')}. {ADOPTION_REFUSED_ADVICE}")
@@ -151,9 +155,8 @@ def publish_adopted(
         like: The shards' own manifest, if any; it describes how they were made.
     """
     contents = _prefix_numbered_keys(SetContents(shards=shards))
-    refuse_problems(
-        folder, [*find_duplicate_keys(contents)] if contents.samples else ["found no sample; expected shards, *.tar"]
-    )
+    no_samples = ["the shards have no samples; expected at least one .tar file with images"]
+    refuse_problems(folder, [*find_duplicate_keys(contents)] if contents.samples else no_samples)
     stated = (sample.stated for sample in contents.samples)
     class_map = class_map or ClassMap(classes=classes_in_label_order(stated, where=folder))
     left_out, num_hidden = contents.left_out, sum(shard.num_hidden for shard in contents.shards)
@@ -199,10 +202,10 @@ def _require_uncompressed(shards: Sequence[Path]) -> Sequence[Path]:
     """Return *shards* unless one is compressed: samples in a compressed shard cannot be read by offset."""
     if compressed := [path.name for path in shards if unpacked_path(path) != path]:
         raise ManifestError(
-            f"{shards[0].parent} has {len(compressed):,} shards that are named as compressed: "
-            f"{abbreviate_list(compressed)}; expected plain tars called .tar, since samples in a compressed shard "
-            "cannot be read by offset: give `tta-pipeline shards index` the option --unpack, or name the shards in a "
-            "benchmark of `kind: shards`, which unpacks them into the data root"
+            f"{shards[0].parent} has {count_of(len(compressed), 'compressed shard')} ({abbreviate_list(compressed)}); "
+            "expected plain .tar files, since samples in a compressed shard cannot be read by offset: run "
+            "`tta-pipeline shards index --unpack`, or name the shards in a benchmark of `kind: shards`, which unpacks "
+            "them into the data root"
         )
     return shards
 
@@ -239,9 +242,9 @@ def _read_existing_manifest(folder: Path, belonging: ExpectedShardSet) -> Manife
     if not (folder / MANIFEST_FILE).exists():
         if (folder / WRITER_FILE).exists():
             raise ManifestError(
-                f"{folder}: found {WRITER_FILE}, so this project wrote these shards; expected third-party shards. Make "
-                "their manifest with `tta-pipeline shards make` or the asset shard_manifest, which compare the shards "
-                f"with that record; or, to adopt them as they are, remove {WRITER_FILE} first"
+                f"{folder} has a {WRITER_FILE}, so tta_pipeline wrote these shards; expected third-party shards: make "
+                "their manifest with `tta-pipeline shards make` or the asset shard_manifest, which compare the "
+                f"shards with {WRITER_FILE}, or remove {WRITER_FILE} to adopt the shards as they are"
             )
         return None
     try:
@@ -288,26 +291,28 @@ def _assign_class(folder: Path, sample: Sample, class_map: ClassMap, wrappers: f
     if sample.label is None:
         if not name:
             raise ManifestError(
-                f"{folder}: sample {sample.key} has no class: its folder {sample.class_name} has samples with several "
-                "labels, so it is not a class folder; expected a .cls member for each sample: add them"
+                f"{folder}: sample {sample.key} has no class, since its folder {sample.class_name} has samples with "
+                "different labels and is therefore not a class folder; expected a .cls member in every sample: add "
+                "the missing .cls members"
             )
         if sample.text not in ("", name) and sample.text in class_map.labels:
             raise ClassMapError(
-                f"{folder}: sample {sample.key} is in the folder of {name} and has {sample.text} in its label member; "
-                "expected the same class: correct the shards"
+                f"{folder}: sample {sample.key} is in the class folder {name}, but its label member has "
+                f"{sample.text}; expected the same class in both: pack the shards again with the right class"
             )
         outer = sample.stated.around.rpartition("/")[2]
         if name in WRAPPERS and class_map.labels.keys() >= {name, outer} and outer != name and not sample.text:
             raise ClassMapError(
-                f"{folder}: sample {sample.key} is in the folder {name} in {outer}, and the class map has both; "
-                "expected one class: pack the shards with class folders alone"
+                f"{folder}: sample {sample.key} is in the folder {name} in {outer}, and both are classes of the class "
+                "map; expected one class per sample: pack the shards again with class folders only"
             )
         return sample._replace(class_name=name)
     named = class_map.classes[sample.label] if 0 <= sample.label < len(class_map.classes) else None
     if named is None or name not in ("", named):
+        is_in = f"the class {name}" if name else "no class folder"
         raise ClassMapError(
-            f"{folder}: sample {sample.key} has the label {sample.label} in its label member and "
-            f"{name or 'no class folder'}; the class map gives that label to {named or 'no class'}: pass the class map "
-            f"these shards were made with; or {ONE_BASED_ADVICE}"
+            f"{folder}: sample {sample.key} has the label {sample.label} and {is_in}, but label {sample.label} is "
+            f"{named or 'no class'} in the class map; expected labels of this class map: use the class map that these "
+            f"shards were made with, or {ONE_BASED_ADVICE}"
         )
     return sample._replace(class_name=named)

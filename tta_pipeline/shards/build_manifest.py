@@ -124,9 +124,12 @@ def _differences(record: WriterRecord, contents: SetContents) -> Iterator[str]:
 
 def _count_differences(record: WriterRecord, contents: SetContents) -> Iterator[str]:
     if len(contents.samples) != record.source.num_taken:
-        yield f"found {count_of(len(contents.samples), 'sample')}; expected the source's {record.source.num_taken}"
+        yield (
+            f"the shards have {count_of(len(contents.samples), 'sample')}; expected {record.source.num_taken}, as in "
+            "the source"
+        )
     if keys_sha256(contents.keys) != record.order.sha256:
-        yield f"found keys in an order that hashes to {keys_sha256(contents.keys)}; expected {record.order.sha256}"
+        yield f"the order of the keys hashes to {keys_sha256(contents.keys)}; expected {record.order.sha256}"
     payloads = hashlib.sha256(b"".join(sample.sha256 for sample in contents.samples)).hexdigest()
     if payloads != record.payloads_sha256:
-        yield f"found images that hash to {payloads}; expected {record.payloads_sha256} as they were written"
+        yield f"the images hash to {payloads}; expected {record.payloads_sha256}, as when they were written"

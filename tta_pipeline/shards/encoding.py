@@ -85,15 +85,20 @@ def _apply_function(image: Image.Image, reference: str | None) -> Image.Image:
         pixels: npt.NDArray[np.uint8] = function(np.array(image))
     except Exception as error:  # whatever a user's function raises
         raise ShardError(
-            f"{reference} raised {describe_raised(error)} for an image of {image.height}x{image.width}: correct it"
+            f"{reference} raised {describe_raised(error)} for an image of {image.height}x{image.width} pixels; "
+            "expected a uint8 array of shape (H, W, 3): fix this function"
         ) from error
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
         found = f"{pixels.dtype} {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
         raise ShardError(
-            f"{reference}{place_of(function)} returned {found}; expected uint8 (H, W, 3): correct the function"
+            f"{reference}{place_of(function)} returned {found}; expected a uint8 array of shape (H, W, 3): change its "
+            "return value"
         )
     if not pixels.size:
-        raise ShardError(f"{reference} returned an array of shape {pixels.shape}; expected at least one pixel")
+        raise ShardError(
+            f"{reference} returned an array of shape {pixels.shape}; expected at least one pixel: change its return "
+            "value"
+        )
     return Image.fromarray(pixels)
 
 
@@ -112,6 +117,9 @@ def _crop_centre(image: Image.Image, size: int | None) -> Image.Image:
     if size is None:
         return image
     if min(image.size) < size:
-        raise ValueError(f"an image of {image.height}x{image.width} pixels; expected at least {size} for the crop")
+        raise ValueError(
+            f"an image of {image.height}x{image.width} pixels; expected at least {size} pixels on each side for "
+            "center_crop"
+        )
     left, top = round((image.width - size) / 2), round((image.height - size) / 2)
     return image.crop((left, top, left + size, top + size))

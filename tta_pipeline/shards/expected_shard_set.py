@@ -51,19 +51,19 @@ class ExpectedShardSet:
         """Refuse *facts*, read from *path*, that differ from the expected ones."""
         if problems := self._place_differences(facts):
             raise ManifestError(
-                f"{path}: {'; '.join(problems)}. Its folder was moved, swapped or copied: move it back, or "
-                "materialize tar_shards and shard_manifest of this cell again"
+                f"{path}: {'; '.join(problems)}. The folder was moved, swapped or copied: move it back, or "
+                "rematerialize this cell's tar_shards and shard_manifest"
             )
         if problems := self._setting_differences(facts):
             raise ManifestError(
-                f"{path}: {'; '.join(problems)}, as in the current benchmark file: materialize tar_shards "
-                "and shard_manifest of this cell again, or undo the edit of the file"
+                f"{path}: {'; '.join(problems)}, as in the current benchmark file: rematerialize this cell's "
+                "tar_shards and shard_manifest, or undo the edit of the file"
             )
         if problems := self._number_differences(facts):
             raise ManifestError(
-                f"{path}: {'; '.join(problems)}, as each cell of the published dataset has: for your own images, "
-                "write `custom: {names: [...], severities: [...]}` instead of dataset; for a part of the published "
-                "images, `subset: true`"
+                f"{path}: {'; '.join(problems)}, as in each cell of the published dataset: for your own images, "
+                f"replace the field dataset with `custom: {{names: [...], severities: [...]}}`; for a part of the "
+                "published images, add `subset: true`"
             )
 
     def _place_differences(self, facts: "SetFacts") -> tuple[str, ...]:
@@ -76,14 +76,14 @@ class ExpectedShardSet:
     def _number_differences(self, facts: "SetFacts") -> tuple[str, ...]:
         if self.num_samples in (None, facts.num_samples):
             return ()
-        return (f"found {facts.num_samples:,} images of {facts.cell.key}; expected {self.num_samples:,}",)
+        return (f"the set has {facts.num_samples:,} images of {facts.cell.key}; expected {self.num_samples:,}",)
 
     def _setting_differences(self, facts: "SetFacts") -> tuple[str, ...]:
         encoding = facts.encoding.model_dump(mode="json", exclude_none=True)
         return _describe_differences(
-            ("images with", encoding, self.encoding),
-            ("samples in the order", (facts.order.name, facts.order.seed, facts.order.delta), self.order),
-            ("images made with", facts.source.recipe, self.recipe),
+            ("image encoding", encoding, self.encoding),
+            ("sample order", (facts.order.name, facts.order.seed, facts.order.delta), self.order),
+            ("recipe of the images", facts.source.recipe, self.recipe),
             ("source version", facts.source.version, self.source_version),
         )
 
@@ -91,7 +91,7 @@ class ExpectedShardSet:
 def _describe_differences(*facts: tuple[str, object, object]) -> tuple[str, ...]:
     """Return a sentence for each difference; *facts* are triples of name, found value and expected value."""
     return tuple(
-        f"found {name} {found}; expected {expected}"
+        f"the {name} is {found}; expected {expected}"
         for name, found, expected in facts
         if expected is not None and found != expected
     )

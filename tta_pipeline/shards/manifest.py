@@ -41,8 +41,8 @@ def read_manifest(folder: Path, belonging: ExpectedShardSet = ANYTHING) -> Manif
     if cell and benchmark and not path.exists():
         which = "" if cell == TRAIN else f" --cell '{cell.key}'"
         raise ManifestError(
-            f"{benchmark} has no shards of {cell.key} yet; expected a shard set in {folder}: type "
-            f"tta-pipeline run {benchmark}{which}"
+            f"There are no shards for {cell.key} of {benchmark} yet; expected a shard set in {folder}: run "
+            f"`tta-pipeline run {benchmark}{which}`"
         )
     manifest = read_record(path, Manifest)
     belonging.require(manifest, path)
@@ -59,9 +59,9 @@ def read_record(path: Path, kind: type[Record]) -> Record:
         data = path.read_bytes()
     except OSError as error:
         raise ManifestError(
-            f"{path} cannot be read ({error.strerror}); expected a folder of the shards of one cell, such as "
-            f"shards/fog/5: name that one, materialize this cell's {_asset_name(path)}, or make shards from images by "
-            "tta-pipeline shards make"
+            f"{path} cannot be read ({error.strerror}); expected the folder of one cell's shards, such as "
+            f"shards/fog/5: pass that folder, materialize this cell's {_asset_name(path)}, or make shards from images "
+            "with `tta-pipeline shards make`"
         ) from error
     return parse_record(data, path, kind)
 
@@ -77,13 +77,15 @@ def parse_record(data: bytes, path: str | Path, kind: type[Record]) -> Record:
     except ValidationError as error:
         problems = error.errors()
         problem = next((each for each in problems if each["loc"] == ("version",)), problems[0])
-        field = ".".join(map(str, problem["loc"]))
+        field = f"the field {'.'.join(map(str, problem['loc']))}" if problem["loc"] else "its content"
         raise ManifestError(
-            f"{path}: {field} is {problem['input']!r:.80}; {problem['msg']}: made by an earlier version, or edited; "
-            f"materialize this cell's {_asset_name(path)} again"
+            f"{path}: {field} is {problem['input']!r:.80} ({problem['msg']}); expected a file written by this version "
+            f"of tta_pipeline: rematerialize this cell's {_asset_name(path)}"
         ) from None
     except (RecursionError, ValueError) as error:
-        raise ManifestError(f"{path} is damaged ({error}); materialize this cell's {_asset_name(path)} again") from None
+        raise ManifestError(
+            f"{path} is damaged ({error}); expected intact JSON: rematerialize this cell's {_asset_name(path)}"
+        ) from None
 
 
 def _asset_name(path: str | Path) -> str:
@@ -97,4 +99,4 @@ def _unique_fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _refuse_constant(constant: str) -> float:
-    raise ValueError(f"found the number {constant}")
+    raise ValueError(f"{constant} is not a number in JSON")

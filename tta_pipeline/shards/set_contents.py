@@ -149,7 +149,8 @@ def refuse_problems(folder: Path, problems: Sequence[str]) -> None:
     """
     if problems:
         raise ManifestError(
-            f"{folder}: {abbreviate_list(problems, '; ')}. Nothing was published: make the shards of this cell again"
+            f"{folder}: {abbreviate_list(problems, '; ')}. Nothing was published: make or fetch the shards of this "
+            "cell again"
         )
 
 
@@ -160,9 +161,9 @@ def shard_differences(shards: Sequence[ShardFacts], contents: SetContents) -> It
     for name in sorted(expected_by_name.keys() | found_by_name.keys()):
         expected, found = expected_by_name.get(name), found_by_name.get(name)
         if expected is None:
-            yield f"found {name}; expected no such shard"
+            yield f"found {name}, which is not listed; expected no such shard"
         elif found is None:
-            yield f"{name} is missing; expected {expected.shard_bytes} bytes"
+            yield f"{name} is missing; expected a shard of {expected.shard_bytes} bytes"
         elif found != expected:
             yield f"found {_describe_shard(found)}; expected {_describe_shard(expected)}"
 
@@ -171,7 +172,7 @@ def find_duplicate_keys(contents: SetContents) -> Iterator[str]:
     """Yield a sentence for each key that several samples have."""
     for key, count in Counter(contents.keys).items():
         if count > 1:
-            yield f"key {key} appears {count} times; expected once"
+            yield f"key {key} appears {count} times; expected each key once"
 
 
 def _describe_shard(shard: ShardFacts) -> str:

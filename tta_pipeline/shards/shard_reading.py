@@ -155,8 +155,8 @@ def _allowed_extension(path: Path, member: Member) -> str:
     extension = member.name.rpartition("/")[2].partition(".")[2].lower()
     if extension not in IMAGE_TYPES and extension not in LABEL_TYPES:
         raise ManifestError(
-            f"{path}: found member {member.name!r} at byte {member.offset}; expected only "
-            f"{', '.join(sorted(IMAGE_TYPES | LABEL_TYPES))}: take it out"
+            f"{path} has the member {member.name!r} at byte {member.offset}; expected only members of type "
+            f"{', '.join(sorted(IMAGE_TYPES | LABEL_TYPES))}: pack the shard again without this member"
         )
     return extension
 
@@ -164,8 +164,8 @@ def _allowed_extension(path: Path, member: Member) -> str:
 def _refuse_executable(path: Path, member: Member, name: MemberName) -> None:
     if name.role == "refused":
         raise ManifestError(
-            f"{path}: found member {member.name!r} at byte {member.offset}, which a careless reader would execute; "
-            f"expected no {', '.join(sorted(REFUSED_TYPES))}: take it out"
+            f"{path} has the member {member.name!r} at byte {member.offset}, which some readers would execute; "
+            f"expected no members of type {', '.join(sorted(REFUSED_TYPES))}: pack the shard again without this member"
         )
 
 
@@ -193,12 +193,12 @@ def _inspect_image(member: Member) -> _FoundImage:
 
 def _foreign_sample(path: Path, key: str, image: _FoundImage, said: LabelContent) -> Sample:
     if image.problem:
-        raise ManifestError(f"{path}: not an intact image: {image.problem}")
+        raise ManifestError(f"{path} has a damaged image: {image.problem}")
     stated = stated_class(image.sample.source_name, said)
     if stated is None:
         raise ManifestError(
             f"{path}: sample {key} has neither a class folder nor a class in a .cls or .json member; expected one of "
-            "them"
+            "them: pack the shards again with the class of each sample"
         )
     return image.sample._replace(class_name=stated.name, label=stated.label, text=stated.text)
 

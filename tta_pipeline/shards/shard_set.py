@@ -20,7 +20,7 @@ from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.sample_index import SAMPLES_SCHEMA, SampleIndex, read_table
 from tta_pipeline.shards.set_facts import Manifest, ShardFacts
-from tta_pipeline.util.files import hash_file, read_if_sha256_matches, write_atomically
+from tta_pipeline.util.files import advice, hash_file, read_if_sha256_matches, write_atomically
 from tta_pipeline.util.short_lists import abbreviate_list
 
 SAMPLES_FILE = "samples.parquet"
@@ -54,19 +54,20 @@ class ShardSet:
             data = read_if_sha256_matches(path, manifest.samples_sha256)
         except OSError as error:
             raise ManifestError(
-                f"{path} cannot be read ({error.strerror}); expected the sample index: materialize the shard_manifest "
-                "of this cell again"
+                f"{path} cannot be read ({error.strerror}); expected the sample index: rematerialize this cell's "
+                "shard_manifest"
             ) from error
         if data is None:
             raise ManifestError(
-                f"{path} does not hash to {manifest.samples_sha256} as in {MANIFEST_FILE}; "
-                "materialize the shard_manifest of this cell again"
+                f"{path} does not hash to the value in {MANIFEST_FILE}; expected sha256 {manifest.samples_sha256}: "
+                "rematerialize this cell's shard_manifest"
             )
         try:
             index = SampleIndex(table=read_table(data).cast(SAMPLES_SCHEMA))
         except (pa.ArrowException, ValueError) as error:
             raise ManifestError(
-                f"{path} is damaged ({error}); materialize the shard_manifest of this cell again"
+                f"{path} is damaged ({error}); expected a Parquet file with the sample index: rematerialize this "
+                "cell's shard_manifest"
             ) from error
         _require_consistent(path, manifest, index)
         checksums = read_checksums(folder, manifest.samples_sha256, len(index))
@@ -98,8 +99,8 @@ class ShardSet:
         if problems := list(find_damage(self.folder, self.manifest.shards)):
             forget_verified(self.folder)
             raise ManifestError(
-                f"{abbreviate_list(problems, '; ')}; expected the bytes of the manifest: `tta-pipeline run` makes the "
-                "shards of this cell again; fetch third-party shards again"
+                f"{abbreviate_list(problems, '; ')}; expected the shards that the manifest lists: run `tta-pipeline "
+                "run` again to make them, or fetch third-party shards again"
             )
         self.note_verified()
 
@@ -120,9 +121,12 @@ class ShardSet:
         located = {shard.name: shard.size_bytes for shard in remote.shards}
         problems = list(remote.find_changes())
         if stated != located:
-            problems.append(f"{self.folder / REMOTE_FILE} has other shards than {MANIFEST_FILE}")
+            problems.append(f"{self.folder / REMOTE_FILE} and {MANIFEST_FILE} list different shards")
         if problems:
-            raise ManifestError("; ".join([*problems, "materialize tar_shards and shard_manifest of this cell again"]))
+            raise ManifestError(
+                f"{'; '.join(problems)}; expected unchanged shards: rematerialize this cell's tar_shards and "
+                "shard_manifest"
+            )
 
     def add_checksums(self, checksums: Digests) -> Self:
         """Write the *checksums* of the samples in the index, and return the set with them."""
@@ -170,7 +174,9 @@ def write_checksums(folder: Path, checksums: Digests, samples_sha256: str) -> No
     try:
         write_atomically(path, encode_checksums(checksums, samples_sha256))
     except OSError as error:
-        raise ManifestError(f"{path} cannot be written ({error.strerror}); expected a file of this project") from error
+        raise ManifestError(
+            f"{path} cannot be written ({error.strerror}); expected a writable folder: {advice(error)}"
+        ) from error
 
 
 def _require_consistent(path: Path, manifest: Manifest, index: SampleIndex) -> None:
@@ -185,9 +191,9 @@ def _require_consistent(path: Path, manifest: Manifest, index: SampleIndex) -> N
     )
     if not is_consistent:
         raise ManifestError(
-            f"{path} has {len(index)} samples; the manifest counts {manifest.num_samples}, of {num_classes} classes in "
-            f"{num_shards} shards; expected only these labels and shards, images of at most {MAX_FILE_BYTES:,} bytes, "
-            f"and classes that hash to {manifest.class_map_sha256}: materialize the shard_manifest of this cell again"
+            f"{path} has {len(index)} samples, and its manifest lists {manifest.num_samples} of {num_classes} classes "
+            f"in {num_shards} shards; expected only these labels and shards, images of at most {MAX_FILE_BYTES:,} "
+            f"bytes, and classes that hash to {manifest.class_map_sha256}: rematerialize this cell's shard_manifest"
         )
 
 

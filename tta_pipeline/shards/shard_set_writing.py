@@ -228,9 +228,9 @@ def _sizes(members: Sequence[PlannedMember], settings: ShardSettings, labels: Ma
     member, size = max(zip(members, sizes, strict=True), key=itemgetter(1))
     if _archive_bytes([size]) > settings.max_shard_bytes:
         raise ShardError(
-            f"{member.image.path}: {member.image.name} has {member.image.size_bytes:,} bytes; a shard with this image "
-            f"alone has {_archive_bytes([size]):,}; max_shard_bytes is {settings.max_shard_bytes:,}: raise it, or "
-            "leave this image out"
+            f"{member.image.path}: {member.image.name} has {member.image.size_bytes:,} bytes, so a shard with only "
+            f"this image has {_archive_bytes([size]):,}; expected at most {settings.max_shard_bytes:,}: raise "
+            "max_shard_bytes, or remove this image"
         )
     return sizes
 
@@ -258,7 +258,10 @@ def _select_images(
     )
     chosen = [image for image in known if image not in skipped] if skipped else known
     if not chosen:
-        raise ImagesError(f"0 of {len(listing.images)} images under {listing.root} are usable; expected at least one")
+        raise ImagesError(
+            f"0 of {len(listing.images)} images under {listing.root} are usable; expected at least one intact image "
+            "of a class in the class map: replace the damaged files, or change the class map"
+        )
     return chosen, facts
 
 
@@ -290,7 +293,7 @@ def _same_key(members: Sequence[PlannedMember]) -> ImagesError:
     one, other = next((one.image, other.image) for one, other in pairs if one is not other)
     return ImagesError(
         f"{other.path} ({other.name}) and {one.path} ({one.name}) differ only in their extension, so webdataset would "
-        "read them as one sample; expected one file for each name in a class: rename or remove one"
+        "read them as one sample; expected one file for each name in a class: rename or remove one of them"
     )
 
 
@@ -331,8 +334,8 @@ def _shard_names(cell: Cell, settings: ShardSettings, num_shards: int) -> list[s
     names = [settings.shard_name % number for number in range(num_shards)]
     if len(names[-1]) > len(names[0]):
         raise ShardError(
-            f"shard_name is {settings.shard_name!r} for {num_shards} shards; expected enough digits for all of them, "
-            "so that the names sort in the order of the shards: add digits"
+            f"shard_name {settings.shard_name!r} has too few digits for {num_shards} shards; expected shard names "
+            "that sort in the order of the shards: use more digits in shard_name"
         )
     return names
 
@@ -349,8 +352,8 @@ def _unwritable(target: Path, listing: Listing, error: OSError) -> ShardError:
     payload_bytes = sum(image.size_bytes for image in listing.images)
     stat = os.statvfs(target.parent if target.parent.exists() else "/")
     return ShardError(
-        f"{target} cannot be written ({error}); about {payload_bytes / 2**20:,.1f} MiB are needed and "
-        f"{stat.f_bavail * stat.f_frsize / 2**20:,.1f} MiB are free there. Nothing was published: "
+        f"{target} cannot be written ({error}); expected a writable folder with about {payload_bytes / 2**20:,.1f} "
+        f"MiB of free space ({stat.f_bavail * stat.f_frsize / 2**20:,.1f} MiB are free). Nothing was published: "
         f"{advice(error)}"
     )
 
@@ -382,8 +385,9 @@ def _require_replaceable(folder: Path, shard_names: Collection[str]) -> None:
     """
     if folder.is_dir() and (others := sorted(p.name for p in folder.iterdir() if not _is_ours(p, shard_names))):
         raise ShardError(
-            f"{folder}: found {abbreviate_list(others)}, which this project did not write; expected an empty folder or "
-            "one of our shard sets, since the whole folder is replaced: give another folder, or move these away"
+            f"{folder} has {abbreviate_list(others)}, which tta_pipeline did not write; expected an empty folder or a "
+            "shard set made by tta_pipeline, since the whole folder is replaced: choose another folder, or move these "
+            "files away"
         )
 
 

@@ -127,7 +127,7 @@ def _encode_or_refuse(image: ListedImage, data: bytes, encode: Encode) -> bytes:
     except ValueError as error:
         raise ImagesError(
             f"{image.path} ({image.name}) is not an intact image: found {error}. Nothing was published: replace or "
-            "remove the file, or allow damaged images to be skipped"
+            "remove this file, or skip damaged images with `on_corrupt_image: skip` or --skip-corrupt-images"
         ) from error
     except ShardError as error:
         raise ShardError(f"{image.path} ({image.name}): {error}. Nothing was published") from error

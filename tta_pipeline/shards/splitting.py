@@ -27,7 +27,8 @@ def split_shard_set(
     images = stored_images(shard_set)
     if num_instances > len(images):
         raise ImagesError(
-            f"found {count_of(len(images), 'sample')} in {folder}; expected at least {num_instances}, one per instance"
+            f"{folder} has {count_of(len(images), 'sample')}; expected at least {num_instances}, one for each part: "
+            "lower --parts"
         )
     for number, (start, end) in enumerate(pairwise(equal_bounds(len(images), num_instances))):
         part = images[start:end]

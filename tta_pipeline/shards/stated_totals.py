@@ -24,8 +24,8 @@ def require_stated_totals(shards: Sequence[Path], num_samples: int) -> None:
             parts = {part for part in stated.num_samples for path in shards if path.name.startswith(part)}
             if len(folders) == len(parts) == 1 and (expected := stated.num_samples[parts.pop()]) != num_samples:
                 raise ManifestError(
-                    f"{folder}: found {count_of(num_samples, 'sample')}; expected {expected:,} as in {file}: "
-                    "fetch the missing shards"
+                    f"{folder} has {count_of(num_samples, 'sample')}, but {file} lists {expected:,}; expected the "
+                    "same number: fetch the missing shards"
                 )
             _require_every_shard(folder, file, stated)
             _require_checksum(folder, file, stated)
@@ -34,8 +34,8 @@ def require_stated_totals(shards: Sequence[Path], num_samples: int) -> None:
 def _require_every_shard(folder: Path, file: str, stated: StatedTotals) -> None:
     if stated.num_shards is not None and (found := len(find_shard_files(folder))) != stated.num_shards:
         raise ManifestError(
-            f"{folder}: found {count_of(found, 'shard')}; expected {stated.num_shards:,} as in {file}: fetch the "
-            f"missing shards, or remove {file} to adopt these as they are"
+            f"{folder} has {count_of(found, 'shard')}, but {file} lists {stated.num_shards:,}; expected the same "
+            f"number: fetch the missing shards, or remove {file} to adopt the shards as they are"
         )
 
 
@@ -45,9 +45,9 @@ def _require_checksum(folder: Path, file: str, stated: StatedTotals) -> None:
     found = _folder_md5(folder, _OUR_FILES | {file}, stated.added_later)
     if found != stated.folder_md5:
         raise ManifestError(
-            f"{folder}: found files that hash to {found}; expected {stated.folder_md5} as in {file}. The "
-            "checksum does not show which file has changed, is missing or was added: fetch all files again, or remove "
-            f"{file} to adopt them as they are"
+            f"The files in {folder} have the combined MD5 {found}, but {file} lists {stated.folder_md5}; expected the "
+            "same MD5, which does not show which file was changed, added or removed: fetch all files again, or "
+            f"remove {file} to adopt them as they are"
         )
 
 

@@ -13,7 +13,7 @@ def stored_images(shard_set: ShardSet) -> tuple[ListedImage, ...]:
     if shard_set.remote is not None:
         raise ManifestError(
             f"{shard_set.folder} has only the URLs of its shards, such as {shard_set.remote.shards[0].url}; expected "
-            "the shards themselves: copy the folder at that URL, and name the copy"
+            "the shards themselves: download the folder at that URL, and pass the copy"
         )
     shard_set.require_intact()
     paths = [shard_set.folder / shard.name for shard in shard_set.manifest.shards]

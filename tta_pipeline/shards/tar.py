@@ -108,7 +108,9 @@ class TarReader:
                 return
             offset = self._offset
             if size_bytes > _MAX_MEMBER_BYTES:
-                raise self._error(f"{name} of {size_bytes} bytes at byte {offset}", f"{_MAX_MEMBER_BYTES} at most")
+                raise self._error(
+                    f"the member {name} of {size_bytes} bytes at byte {offset}", f"at most {_MAX_MEMBER_BYTES} bytes"
+                )
             body = self._read(padded_size(size_bytes), f"the data of {name} at byte {offset}")
             self._refuse_unsafe(name, start)
             yield Member(name, offset, body[:size_bytes])
@@ -127,7 +129,7 @@ class TarReader:
         rest = self._buffer[self._offset - self._buffer_offset :]
         while rest:
             if rest.strip(b"\0"):
-                raise self._error(f"bytes after the end mark at byte {end}", "zeros")
+                raise self._error(f"data after the end mark at byte {end}", "only zeros")
             rest = self._next_chunk(_CHUNK_BYTES)
 
     def _next_header(self) -> tuple[str | None, int]:
@@ -146,12 +148,12 @@ class TarReader:
             elif header.kind in EXTENSION_KINDS:
                 fields |= self._extension(start, header)
             else:
-                raise self._error(f"a member of type {header.kind!r} at byte {start}", "regular files only")
+                raise self._error(f"a member of type {header.kind!r} at byte {start}", "only regular files")
 
     def _extension(self, start: int, header: Header) -> Mapping[str, str]:
         if header.size_bytes > MAX_EXTENSION_BYTES:
             raise self._error(
-                f"a long name of {header.size_bytes} bytes at byte {start}", f"{MAX_EXTENSION_BYTES} at most"
+                f"a long name of {header.size_bytes} bytes at byte {start}", f"at most {MAX_EXTENSION_BYTES} bytes"
             )
         data = self._read(padded_size(header.size_bytes), f"a long name at byte {start}")
         return self._parse(start, partial(parse_extension, header.kind), data[: header.size_bytes])
@@ -160,7 +162,8 @@ class TarReader:
         try:
             return read(data)
         except ValueError as error:
-            raise self._error(f"at byte {start} {error}", "an undamaged archive") from None
+            found, _, expected = str(error).partition("; expected ")
+            raise self._error(f"{found} at byte {start}", expected or "an intact archive") from None
 
     def _read(self, size_bytes: int, what: str) -> bytes:
         position = self._offset - self._buffer_offset
@@ -185,7 +188,7 @@ class TarReader:
 
     def _refuse_unsafe(self, name: str, start: int) -> None:
         if name.startswith("/") or ".." in name.split("/") or "\0" in name:
-            raise self._error(f"a member called {name!r} at byte {start}", "a relative name without '..'")
+            raise self._error(f"the member name {name!r} at byte {start}", "a relative path without '..'")
 
     def _error(self, found: str, expected: str) -> ManifestError:
-        return ManifestError(f"{self._path}: found {found}; expected {expected}: write the shards of this cell again")
+        return ManifestError(f"{self._path}: found {found}; expected {expected}: make or fetch this shard again")

@@ -45,11 +45,13 @@ def find_uneven_cells(benchmark: Benchmark, locations: Locations) -> Mapping[Cel
     for cell, (num_images, num_classes) in counts.items():
         if counts[cell] != usual:
             uneven[cell] = (
-                f"{cell.key} has {num_images:,} images of {num_classes:,} classes, while other cells have "
-                f"{usual[0]:,} of {usual[1]:,}"
+                f"{cell.key} has {num_images:,} images of {num_classes:,} classes, but other cells have {usual[0]:,} "
+                f"images of {usual[1]:,} classes"
             )
         elif usually_shown not in (None, shown.get(cell)):
-            uneven[cell] = f"{cell.key} has other photographs than other cells, by the names of the images"
+            uneven[cell] = (
+                f"{cell.key} shows different photographs from the other cells, judging by the names of the images"
+            )
     return uneven
 
 

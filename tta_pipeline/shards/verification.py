@@ -42,7 +42,10 @@ def find_shard_sets(roots: Iterable[Path]) -> tuple[Path, ...]:
         there = (path for name in _FILES_OF_A_SET for path in root.rglob(name))
         here = sorted({path.parent for path in there if not any(map(is_unpublished, path.parts))})
         if not here:
-            raise ManifestError(f"no {MANIFEST_FILE} at or under {root}; expected shard sets: adopt or shard first")
+            raise ManifestError(
+                f"There is no {MANIFEST_FILE} in {root} or its subfolders; expected shard sets: run `tta-pipeline "
+                "shards make` on images, or `tta-pipeline shards index` on third-party shards"
+            )
         found += here
     return tuple(dict.fromkeys(found))
 
@@ -124,8 +127,9 @@ def _check_totals(shard_set: ShardSet) -> Iterator[str]:
     stated = [shard.num_samples for shard in manifest.shards]
     if counted != stated or len(index) != manifest.num_samples or int(index.sizes.sum()) != manifest.payload_bytes:
         yield (
-            f"{shard_set.folder}: the sample index has {len(index)} samples of {index.sizes.sum()} bytes, {counted} by "
-            f"shard; the manifest {manifest.num_samples} of {manifest.payload_bytes}, {stated} by shard"
+            f"{shard_set.folder}: the sample index has {len(index)} samples of {index.sizes.sum()} bytes in total "
+            f"({counted} per shard), but the manifest lists {manifest.num_samples} samples of "
+            f"{manifest.payload_bytes} bytes ({stated} per shard)"
         )
 
 
