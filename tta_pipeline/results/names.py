@@ -63,9 +63,10 @@ def problem_of_place(path: Path, benchmark: str, key: str) -> str:
     place, inner = (RESULTS, *benchmark.split("/")), tuple(key.split("/"))
     outer, folder = path.parent.parts[: -len(inner)], path.parent.parts[-len(inner) :]
     if folder != inner:
-        return f"is foreign: it belongs to {benchmark} {key}; expected folder {'/'.join((*place, *inner))}"
+        expected = "/".join((*place, *inner))
+        return f"is in the wrong folder: it belongs to {key} of {benchmark}; expected the folder {expected}"
     if outer[-len(place) :] != place:
-        return f"is foreign: it belongs to {benchmark}; expected folder {'/'.join(place)}"
+        return f"is in the wrong folder: it belongs to {benchmark}; expected the folder {'/'.join(place)}"
     return ""
 
 

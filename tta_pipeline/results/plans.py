@@ -152,16 +152,25 @@ class Plan:
         try:
             content = from_json(data)
             if content.pop("format") != _FORMAT:
-                raise RecordError("was made by another version of tta_pipeline: run --dry-run makes it again")
+                raise RecordError(
+                    "was made by another version of tta_pipeline; expected a plan of this version: run `tta-pipeline "
+                    "run BENCHMARK --dry-run` to write it again"
+                )
             labels = content.pop("labels")
             shifts = {name: ShiftFacts(**facts) for name, facts in labels.pop("shifts").items()}
             streams = tuple(_parse_stream(*stream) for stream in content.pop("streams"))
             plan = cls(**content, labels=Labels(**labels, shifts=shifts), streams=streams)
             problem = problem_of_place(path, plan.benchmark, PLANS)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise RecordError("is no plan of this version of tta_pipeline: run --dry-run makes it again") from error
+            raise RecordError(
+                "is not a plan of this version of tta_pipeline; expected a plan file: run `tta-pipeline run BENCHMARK "
+                "--dry-run` to write it again"
+            ) from error
         if path.stem != plan.labels.experiment:
-            raise RecordError(f"is foreign: it is a plan of {plan.labels.experiment}: run --dry-run makes it again")
+            raise RecordError(
+                f"is the plan of {plan.labels.experiment}; expected the plan of {path.stem}: run `tta-pipeline run "
+                "BENCHMARK --dry-run` to write it again"
+            )
         if problem:
             raise RecordError(problem)
         return plan

@@ -29,7 +29,7 @@ from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.names import RESULT_NAME, problem_of_place, void_name
 from tta_pipeline.results.training_record import TrainingRun
 from tta_pipeline.results.tuning_record import TuningRun
-from tta_pipeline.util.files import write_atomically
+from tta_pipeline.util.files import advice, write_atomically
 from tta_pipeline.util.json_values import JsonObject
 
 Kind = Literal["evaluation", "training", "tuning", "loaders"]
@@ -38,7 +38,10 @@ FORMAT = 7
 _TEXTS = ("kind", "benchmark", "key", "run_id", "started_at", "finished_at")
 _FIELDS = {"format", *_TEXTS, "fingerprint", "previous", "versions", "payload"}
 _ADVICE = "move it out of the results folder, or restore the original file"
-MADE_EARLIER = "was made by an earlier version of tta_pipeline: evaluate again"
+MADE_EARLIER = (
+    "was made by an earlier version of tta_pipeline; expected a result of this version: run "
+    "`tta-pipeline run BENCHMARK` to measure it again"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,11 +133,13 @@ def store_result(
         before(stored.sha256)
         write_atomically(stored.path, data)
     except RecordError as error:
-        raise RecordError(f"{folder}: a result of run {result.run_id} was not written: {error}") from error
+        raise RecordError(
+            f"{folder}: a result of run {result.run_id} is inconsistent and was not written: {error}"
+        ) from error
     except (OSError, ValueError) as error:
         raise RecordError(
-            f"{folder}: a result of run {result.run_id} cannot be written ({error}); expected finite numbers and disk "
-            "space"
+            f"{folder}: a result of run {result.run_id} cannot be written ({error}); expected finite numbers and free "
+            "disk space"
         ) from error
     return stored
 
@@ -157,10 +162,12 @@ def read_result(path: Path) -> StoredResult:
     try:
         return parse_result(path, path.read_bytes())
     except OSError as error:
-        raise RecordError(f"{path} cannot be read ({error.strerror}); {_ADVICE}") from error
+        raise RecordError(
+            f"{path} cannot be read ({error.strerror}); expected a readable result file: {_ADVICE}"
+        ) from error
     except RecordError as error:
-        advice = "" if MADE_EARLIER in str(error) else f"; {_ADVICE}"
-        raise RecordError(f"{path} {error}{advice}") from error
+        fix = "" if MADE_EARLIER in str(error) else f": {_ADVICE}"
+        raise RecordError(f"{path} {error}{fix}") from error
 
 
 def parse_result(path: Path, data: bytes) -> StoredResult:
@@ -174,10 +181,11 @@ def parse_result(path: Path, data: bytes) -> StoredResult:
     payload = content.pop("payload")
     result = Result(**content, **_parse_payload(content["kind"], payload))
     if path.name != name_of(result, data):
-        raise RecordError(f"is foreign: its content belongs to another file; expected name {name_of(result, data)}")
+        raise RecordError(f"has the content of another file; expected the name {name_of(result, data)}")
     if odd := next((row for row in result.evaluations if row.setup.fingerprint != result.fingerprint), None):
         raise RecordError(
-            f"is foreign: it has an evaluation with fingerprint {odd.setup.fingerprint[:16]} of another segment"
+            f"has an evaluation with the fingerprint {odd.setup.fingerprint[:16]}, which belongs to another segment; "
+            "expected only evaluations of its own segment"
         )
     if problem := problem_of_place(path, result.benchmark, result.key):
         raise RecordError(problem)
@@ -198,12 +206,17 @@ def void_result(path: Path, because: str) -> Path:
         RecordError: there is no such result, or the file cannot be written.
     """
     if not RESULT_NAME.fullmatch(path.name) or not path.exists():
-        raise RecordError(f"{path} is no result; expected a path such as <fingerprint>-<content>.json")
+        raise RecordError(
+            f"{path} is not a result file; expected the path of an existing file called <fingerprint>-<content>.json"
+        )
     target = path.with_name(void_name(path.name))
     try:
         write_atomically(target, (json.dumps({"because": because, "voided_at": utc_now()}) + "\n").encode())
     except OSError as error:
-        raise RecordError(f"{target} cannot be written ({error.strerror}); the result still counts") from error
+        raise RecordError(
+            f"{target} cannot be written ({error.strerror}), so the result still counts; expected a writable folder: "
+            f"{advice(error)}"
+        ) from error
     return target
 
 
@@ -211,18 +224,21 @@ def _parse_content(data: bytes, sha256: str, name: str) -> dict[str, Any]:
     """Return the fields of a result, without its format; *sha256* is the hash of *data*."""
     match = RESULT_NAME.fullmatch(name)
     if match is None:
-        raise RecordError("is no result file; expected a name <fingerprint>-<content>.json")
+        raise RecordError("is not a result file; expected a name such as <fingerprint>-<content>.json")
     if match[2] != sha256[:8]:
         raise RecordError(f"is damaged: it hashes to {sha256[:8]}; expected {match[2]}, as in its name")
     try:
         content = from_json(data, allow_inf_nan=False)
     except ValueError as error:
-        raise RecordError(f"is no result file ({error!r:.200})") from error
+        raise RecordError(f"is not a result file ({error!r:.200}); expected JSON") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise RecordError(MADE_EARLIER)
     if content.keys() != _FIELDS:
         odd = sorted(map(str, content.keys() ^ _FIELDS))
-        raise RecordError(f"is no result file: {', '.join(odd[:5])} is missing or unknown; expected {sorted(_FIELDS)}")
+        raise RecordError(
+            f"is not a result file, with missing or unknown fields ({', '.join(odd[:5])}); expected the fields "
+            f"{', '.join(sorted(_FIELDS))}"
+        )
     expected: Sequence[tuple[str, Any, str]] = (
         *((name, str, "text") for name in _TEXTS),
         ("fingerprint", str | None, "text or null"),
@@ -232,12 +248,14 @@ def _parse_content(data: bytes, sha256: str, name: str) -> dict[str, Any]:
     )
     for field, kind, words in expected:
         if not isinstance(content[field], kind):
-            raise RecordError(f"is no result file: {field} is {content[field]!r:.60}; expected {words}")
+            raise RecordError(f"is not a result file: {field} is {content[field]!r:.60}; expected {words}")
     for field in ("started_at", "finished_at"):
         try:
             datetime.fromisoformat(content[field])
         except ValueError:
-            raise RecordError(f"is no result file: {field} is {content[field]!r:.60}; expected a time") from None
+            raise RecordError(
+                f"is not a result file: {field} is {content[field]!r:.60}; expected an ISO 8601 time"
+            ) from None
     del content["format"]
     return content
 
@@ -251,8 +269,10 @@ def _parse_payload(kind: str, payload: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "loaders":
         return {"loaders": payload}
     if kind != "evaluation":
-        raise RecordError(f"is no result file: its kind is {kind!r:.60}")
+        raise RecordError(
+            f"is not a result file: its kind is {kind!r:.60}; expected evaluation, training, tuning or loaders"
+        )
     if payload.keys() != {"shared", "cells"} or not payload["cells"]:
-        raise RecordError("is no result file: expected an evaluation of at least one cell")
+        raise RecordError("is not a result file: its payload has no cells; expected an evaluation of at least one cell")
     rows = [Evaluation.from_facts({**payload["shared"], **cell}) for cell in payload["cells"]]
     return {"evaluations": tuple(rows)}

@@ -139,7 +139,8 @@ class TrainingRun(RecordedFacts):
         kept = best if selected == "best" else epochs[-1] if epochs else None
         if kept is None:
             raise RecordError(
-                f"selected is {selected!r} of {len(epochs)} epochs without validation; expected 'last' of at least one"
+                f"The field selected is {selected!r} for {len(epochs)} epochs without validation; expected at least "
+                "one epoch, and 'last' without validation"
             )
         return cls(
             epochs=tuple(epochs),

@@ -112,9 +112,8 @@ def require_best_trial(trials: Sequence[Trial], criterion: CriterionName) -> Tri
     best = best_trial(trials, criterion)
     if best is None:
         raise RecordError(
-            f"every trial diverged (NaN or infinite logits), so none has a score by {criterion}; expected finite "
-            "logits: lower the values "
-            "of the grid"
+            f"Every trial diverged (NaN or infinite logits), so {criterion} has no score to compare; expected finite "
+            "logits in at least one trial: use smaller values in the grid, such as lower learning rates"
         )
     return best
 

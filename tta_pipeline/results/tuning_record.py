@@ -151,15 +151,15 @@ class TuningRun(RecordedFacts):
         seen = {cell.partition("|")[0] for each in self.trials for cell in each.cells}
         if odd := sorted(seen - set(self.held_out) | seen & set(self.reported)):
             raise RecordError(
-                f"cells has {', '.join(odd)}; expected shifts that are held out and not reported, of "
+                f"cells has the shifts {', '.join(odd)}; expected only held-out shifts that are not reported, from "
                 f"{', '.join(self.held_out)}"
             )
         seen = {cell.partition("|")[0] for each in self.reported_trials for cell in each.cells}
         combinations = [each.hyperparameters for each in self.reported_trials]
         if seen - set(self.reported) or combinations not in ([], [each.hyperparameters for each in self.trials]):
             raise RecordError(
-                f"reported_trials has {len(combinations)} trials on {', '.join(sorted(seen))}; expected the "
-                f"{len(self.trials)} combinations of trials on {', '.join(self.reported)}"
+                f"reported_trials has {len(combinations)} trials on {', '.join(sorted(seen))}; expected the same "
+                f"{len(self.trials)} hyperparameter combinations as in trials, on {', '.join(self.reported)}"
             )
 
 
@@ -185,15 +185,15 @@ def _is_number(value: Value) -> TypeGuard[int | float]:
 def _derived_fields(trials: tuple[Trial, ...], criterion: CriterionName) -> dict[str, Any]:
     """Return the fields that follow from *trials*; the choice is the first trial that *criterion* prefers."""
     if not trials:
-        raise RecordError("trials is empty; expected at least one")
+        raise RecordError("trials is empty; expected at least one trial")
     for each in trials:
         if len(each.errors) != len(each.cells) or abs(each.error - sum(each.errors) / len(each.errors)) > _SAME:
             raise RecordError(
-                f"error of trial {each.trial} is {each.error!r}; expected the mean of its {len(each.errors)} errors, "
-                f"each of one of its {len(each.cells)} cells"
+                f"The error of trial {each.trial} is {each.error!r}; expected the mean of its {len(each.errors)} "
+                f"errors, one for each of its {len(each.cells)} cells"
             )
     if len({each.cells for each in trials}) > 1:
-        raise RecordError("cells differ from trial to trial; expected the same cells for all of them")
+        raise RecordError("cells differ between trials; expected the same cells in all trials")
     best = require_best_trial(trials, criterion)
     return {
         "cells": tuple(dict.fromkeys(trials[0].cells)),

@@ -27,6 +27,12 @@ def find_problems(
             path = predictions_path(stored.path.parent, row)
             try:
                 if path and hash_file(path) != row.predicted.samples_sha256:
-                    yield f"{path} is damaged: its hash is not the one in {stored.path.name}; restore the original file"
+                    yield (
+                        f"{path} is damaged: its hash is not the one in {stored.path.name}; expected unchanged "
+                        "predictions: restore the original file"
+                    )
             except OSError as error:
-                yield f"{path} cannot be read ({error.strerror}), but {stored.path.name} names it: restore the file"
+                yield (
+                    f"{path} cannot be read ({error.strerror}), but {stored.path.name} refers to it; expected its "
+                    "predictions: restore the original file"
+                )

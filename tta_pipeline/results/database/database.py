@@ -62,8 +62,8 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """
     if not path.exists():
         raise RecordError(
-            f"{path} does not exist; expected the database of results: {EVALUATE_FIRST}. Where "
-            "results are, run `tta-pipeline results rebuild`"
+            f"{path} does not exist; expected the database of results: {EVALUATE_FIRST}. If there are result files "
+            "already, run `tta-pipeline results rebuild`"
         )
     try:
         with opened(path) as (connection, _):
@@ -71,7 +71,9 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     except duckdb.Error as error:
         if isinstance(error, STATEMENT_ERRORS):
             raise
-        raise RecordError(f"{path} cannot be read ({error}); run `tta-pipeline results rebuild`") from error
+        raise RecordError(
+            f"{path} cannot be read ({error}); expected a DuckDB database: run `tta-pipeline results rebuild`"
+        ) from error
 
 
 def open_read_only(path: Path) -> duckdb.DuckDBPyConnection:

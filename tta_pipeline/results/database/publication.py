@@ -70,8 +70,8 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Re
             return _publish(locations, rebuild=rebuild, progress=progress)
     except (OSError, duckdb.Error) as error:
         raise RecordError(
-            f"{locations.metrics} cannot be written ({error}); nothing was published and no result is lost: "
-            f"{advice(error)} (publishing needs space for two copies of it), then run `tta-pipeline results rebuild`"
+            f"{locations.metrics} cannot be written ({error}); expected space for two copies of it (nothing was "
+            f"published, and no result is lost): {advice(error)}, then run `tta-pipeline results rebuild`"
         ) from error
 
 
