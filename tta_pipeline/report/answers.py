@@ -106,7 +106,8 @@ class Answer:
             raise QuestionError(_one_line(raised)) from raised
         except (OverflowError, ValueError) as raised:
             raise QuestionError(
-                f"a value cannot be represented ({raised}); cast it to another type, as in x::VARCHAR"
+                f"A value of the result cannot be represented in Python ({raised}); expected another type: cast the "
+                "column, such as x::VARCHAR"
             ) from raised
         finally:
             del error  # otherwise it and this frame refer to each other and keep the connection alive
@@ -134,15 +135,20 @@ def _require_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         sql.encode()
         statements = connection.extract_statements(sql)
     except UnicodeEncodeError:
-        raise QuestionError("the query is not valid UTF-8; type it again") from None
+        raise QuestionError(
+            "The query is not valid UTF-8; expected Unicode text: type its special characters again"
+        ) from None
     except STATEMENT_ERRORS as error:
         raise QuestionError(_one_line(error)) from error
     if len(statements) != 1:
-        found = f"found {len(statements)} statements" if statements else "found no query"
-        raise QuestionError(f"{found}; expected one query, such as FROM leaderboard")
+        found = f"The SQL has {len(statements)} statements" if statements else "The SQL has no query"
+        raise QuestionError(f"{found}; expected one query, such as FROM leaderboard: run one query at a time")
     (statement,) = statements
     if statement.type not in _QUERY_TYPES:
-        raise QuestionError(f"found a statement of kind {statement.type.name}; expected a query, such as SELECT")
+        raise QuestionError(
+            f"The statement is of kind {statement.type.name}, but the database is read-only; expected a query, such "
+            "as SELECT"
+        )
 
 
 def _one_line(error: Exception) -> str:

@@ -48,4 +48,7 @@ def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: Bi
                 writer.write_batch(batch)
     except pa.ArrowException as error:
         first, *_ = str(error).splitlines()
-        raise QuestionError(f"Parquet cannot store the result ({first}); cast the column, as in x::VARCHAR") from error
+        raise QuestionError(
+            f"Parquet cannot store the result ({first}); expected columns of other types: cast the column, such as "
+            "x::VARCHAR"
+        ) from error

@@ -151,7 +151,9 @@ def require_unique_columns(columns: Sequence[str]) -> None:
         QuestionError: two columns have the same name.
     """
     if twice := sorted(find_duplicates(columns)):
-        raise QuestionError(f"two columns are called {twice[0]}; expected different names: rename one with AS")
+        raise QuestionError(
+            f"Two columns have the name {twice[0]}; expected different names: rename one of them with AS"
+        )
 
 
 READER_FORMATS: Mapping[str, Callable[[Table], str]] = {

@@ -46,9 +46,13 @@ def predictions(
     if not found:
         of_cell = f"seeds {abbreviate_list(sorted({each.row.cell.seed for each in own}))} of {cell}"
         of_all = f"cells such as {abbreviate_list(list(dict.fromkeys(each.cell.key for each in counted)), most=5)}"
-        evaluated = of_cell if own else of_all if counted else "nothing"
+        only = f", only for {of_cell if own else of_all}" if counted else ""
         asked = cell if seed is None else f"{cell} with seed {seed}"
-        raise RecordError(f"{experiment} of {benchmark} has no result of {asked}; it has evaluated {evaluated}")
+        raise RecordError(
+            f"{experiment} of {benchmark} has no result for {asked}{only}; expected an evaluated cell: run "
+            f"`tta-pipeline run {benchmark.partition('/')[0]} --experiment {experiment}`, or choose another cell or "
+            "seed"
+        )
     shard_set = ShardSet.open(
         results.folder(found[0].cell), expected_for_cell(locations, results.benchmark.name, found[0].cell)
     )

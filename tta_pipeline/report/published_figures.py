@@ -77,7 +77,7 @@ def read_published(path: Path) -> list[PublishedError]:
     try:
         rows = [row for row in csv.reader(path.read_bytes().decode().splitlines()) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise QuestionError(f"--reference {path} cannot be read: {error}; expected a CSV file") from error
+        raise QuestionError(f"--reference {path} cannot be read ({error}); expected a CSV file in UTF-8") from error
     if len(rows) > 1 and not rows[0][0] and not rows[1][0]:
         found = list(_cells_of_columns(path, rows))
     elif rows and set(COLUMNS) <= set(rows[0]):
@@ -85,12 +85,13 @@ def read_published(path: Path) -> list[PublishedError]:
             _cell_of(path, dict(zip(rows[0], row, strict=False)), number) for number, row in enumerate(rows[1:], 2)
         ]
     else:
-        head = ", ".join(rows[0][:6]) if rows else "nothing"
+        begins = f"begins with {', '.join(rows[0][:6])}" if rows else "is empty"
         raise QuestionError(
-            f"--reference {path} begins with {head}; expected the columns {', '.join(COLUMNS)}, or {ROBUSTBENCH}"
+            f"--reference {path} {begins}; expected the columns {', '.join(COLUMNS)}, or RobustBench's layout "
+            "(accuracies by corruption and severity)"
         )
     if not found:
-        raise QuestionError(f"--reference {path} has no error; expected a row for each cell")
+        raise QuestionError(f"--reference {path} has a header but no errors; expected a row for each cell")
     return found
 
 
@@ -129,11 +130,12 @@ def _cell_of(path: Path, row: dict[str, str], number: int) -> PublishedError:
         error, severity = float(row["error"]), int(row["severity"])
     except (KeyError, ValueError) as raised:
         raise QuestionError(
-            f"--reference {path}, row {number}, has severity {row.get('severity')!r} and error {row.get('error')!r}; "
-            "expected a whole number and a fraction"
+            f"--reference {path}, row {number}: the severity is {row.get('severity')!r} and the error is "
+            f"{row.get('error')!r}; expected a whole number and a fraction from 0 to 1"
         ) from raised
     if not 0 <= error <= 1:
         raise QuestionError(
-            f"--reference {path}, row {number}, has {error:g}; expected a fraction from 0 to 1: divide percents by 100"
+            f"--reference {path}, row {number}: the value is {error:g}; expected a fraction from 0 to 1: divide "
+            "percentages by 100"
         )
     return PublishedError(row["experiment"], row["corruption"], severity, error, row.get("source", ""))

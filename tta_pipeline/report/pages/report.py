@@ -355,8 +355,8 @@ def write_report(
         keep, counted = Keep.of(connection, locations, *names), counted_rows(connection, *names)
     if not found.errors:
         raise ReportError(
-            f"{locations.metrics} has no evaluation of {benchmark.name}; expected at least one: materialize "
-            f"{benchmark.name}/evaluation/<experiment> first"
+            f"{locations.metrics} has no evaluation of {benchmark.name}; expected at least one evaluation: "
+            f"materialize {benchmark.name}/evaluation/<experiment> first"
         )
     found = replace(found, uneven=tuple(find_uneven_cells(benchmark, locations).values()))
     folder = locations.report(benchmark.name)

@@ -108,15 +108,15 @@ def read_predictions(counted: CountedCell, shard_set: ShardSet) -> SamplePredict
     called = f"{row.labels.experiment} at {counted.cell.key}"
     kept = counted.read_predictions()
     if shard_set.manifest.sha256 != row.cell.manifest_sha256:
-        advice = "these are other images, which cannot be compared" if counted.is_of_others else "evaluate it again"
+        fix = "compare only experiments on the same images" if counted.is_of_others else "evaluate it again"
         raise RecordError(
             f"{called} was evaluated on shards with manifest {row.cell.manifest_sha256}, but {shard_set.folder} has "
-            f"{shard_set.manifest.sha256}: {advice}"
+            f"manifest {shard_set.manifest.sha256}; expected the same shards: {fix}"
         )
     if not kept.agree(row, shard_set.index):
         raise RecordError(
-            f"{called} has {kept.num_correct(shard_set.index)} correct stored predictions; expected "
-            f"{row.scores.num_correct} of {row.scores.num_samples}, with the hash in its result: evaluate it again by "
-            "`run --force`"
+            f"{called} has {kept.num_correct(shard_set.index)} correct predictions in its file; expected "
+            f"{row.scores.num_correct} of {row.scores.num_samples}, and the hash in its result: evaluate it again "
+            f"with `tta-pipeline run {row.cell.benchmark.partition('/')[0]} --force`"
         )
     return kept
