@@ -24,7 +24,7 @@ def test_a_cell_without_a_class_is_named_everywhere(project: Project, tmp_path: 
         )
     )
 
-    sentence = "fog|1 has 4 images of 1 classes, while other cells have 8 of 2"
+    sentence = "fog|1 has 4 images of 1 classes, but other cells have 8 images of 2 classes"
     assert 0 == run.returncode, run.stderr[-3000:]
     assert 1 == run.stderr.count(sentence)
     assert sentence in [each["found"] for each in json.loads(doctor.stdout)]

@@ -163,7 +163,7 @@ class TarReader:
             return read(data)
         except ValueError as error:
             found, _, expected = str(error).partition("; expected ")
-            raise self._error(f"{found} at byte {start}", expected or "an intact archive") from None
+            raise self._error(f"at byte {start}: {found}", expected or "an intact archive") from None
 
     def _read(self, size_bytes: int, what: str) -> bytes:
         position = self._offset - self._buffer_offset

@@ -42,7 +42,7 @@ def test_a_copied_folder_of_results_is_named_in_one_line_and_changes_nothing(loc
     shutil.rmtree(copy)
 
     assert before == while_there
-    assert "is foreign: it belongs to small; expected folder results/small" in said
+    assert "belongs to small; expected the folder results/small" in said
     assert (before, ()) == published(locations)
 
 

@@ -155,10 +155,10 @@ def _paths(facts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         ({"versions": 3}, r"versions .*\b3\b"),
         ({"kind": "shard_sets"}, "kind .*'shard_sets'"),
         ({"previous": 2}, r"previous .*\b2\b"),
-        ({"format": 3}, "made by an earlier version of tta_pipeline: evaluate again"),
-        ({"key": "fog-4"}, "belongs to made fog-4; expected folder results/made/fog-4"),
-        ({"benchmark": "other"}, "belongs to other; expected folder results/other"),
-        ({"fingerprint": "0" * 64}, "of another segment"),
+        ({"format": 3}, "made by an earlier version of tta_pipeline"),
+        ({"key": "fog-4"}, "belongs to fog-4 of made; expected the folder results/made/fog-4"),
+        ({"benchmark": "other"}, "belongs to other; expected the folder results/other"),
+        ({"fingerprint": "0" * 64}, "to another segment"),
         ({"more": 1}, r"\bmore\b"),
     ],
     ids=str,
@@ -175,7 +175,7 @@ def test_a_result_in_another_place_is_foreign(locations: Locations):
     """In another benchmark's folder, or under another cell; under another name it is damaged."""
     first = record(locations, error=0.5).path
     for target, found in (
-        (locations.results("copy") / "fog-5" / first.name, "belongs to made; expected folder results/made"),
+        (locations.results("copy") / "fog-5" / first.name, "belongs to made; expected the folder results/made"),
         (first.parents[1] / "contrast-5" / first.name, "belongs to made fog-5"),
         (first.with_name(f"{first.name[:16]}-00000000.json"), "is damaged"),
         (first.with_name(f"{'0' * 16}{first.name[16:]}"), "is foreign"),

@@ -114,7 +114,7 @@ def test_a_data_root_knows_cell_benchmark_and_class_map(cells: Path, tmp_path: P
         locations, "mine", CELL
     )
     (problem,) = problems(locations.root)
-    assert "benchmark out" in problem
+    assert "benchmark is out" in problem
 
 
 def test_a_folder_of_ones_own_choice_is_no_cell(write: Callable, tmp_path: Path):

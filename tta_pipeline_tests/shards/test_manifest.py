@@ -140,7 +140,7 @@ def test_a_class_without_samples_is_named(shard_set: ShardSet):
     ("edit", "named"),
     [
         (lambda content: {**content, "version": 3}, "version is 3"),
-        (lambda content: {**content, "version": 1, "num_samples": "x"}, "version is 1; Input should be 2"),
+        (lambda content: {**content, "version": 1, "num_samples": "x"}, "version is 1 (Input should be 2)"),
         (lambda content: {**content, "num_samples": -1}, "num_samples is -1"),
         (lambda content: {**content, "note": "mine"}, "unknown field note"),
         (lambda content: {**content, "shards": [{**content["shards"][0], "name": "../../x.tar"}]}, "x.tar"),

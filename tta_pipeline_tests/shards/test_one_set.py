@@ -119,7 +119,7 @@ def test_an_image_larger_than_a_shard_may_be_is_refused(tmp_path: Path):
 
     assert 1 == finished.exit_code
     assert f"n01/large.JPEG has {len(jpeg(1, size=512)):,} bytes" in finished.stderr
-    assert "max_shard_bytes is 10,240" in finished.stderr
+    assert "at most 10,240" in finished.stderr
     assert not (tmp_path / "out").exists()
 
 

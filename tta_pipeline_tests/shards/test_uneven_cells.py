@@ -71,7 +71,7 @@ def test_a_cell_without_a_class_is_named(images: Path, tmp_path: Path):
         path.unlink()
     (images / ODD / "c").rmdir()
 
-    assert ["fog|2 has 6 images of 2 classes, while other cells have 9 of 3"] == found(tmp_path)
+    assert ["fog|2 has 6 images of 2 classes, but other cells have 9 images of 3 classes"] == found(tmp_path)
 
 
 @pytest.mark.parametrize(("classes", "counts"), [({"d": 1}, ("10", "4")), ({"a": 4}, ("10", "3"))])

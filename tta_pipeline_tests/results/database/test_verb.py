@@ -128,9 +128,12 @@ def test_robustbenchs_own_table_is_read(ask, tmp_path: Path):
     ("text", "message"),
     [
         ("a,b\n1,2\n", "begins with a, b; expected the columns experiment, corruption, severity, error, source"),
-        (PUBLISHED.replace("0.24", "24"), "row 2, has 24; expected a fraction from 0 to 1: divide percents by 100"),
-        (PUBLISHED.replace("0.24", "-"), "row 2, has severity '5' and error '-'; expected a whole number"),
-        (PUBLISHED.partition("\n")[0], "has no error"),
+        (
+            PUBLISHED.replace("0.24", "24"),
+            "row 2: the value is 24; expected a fraction from 0 to 1: divide percentages by 100",
+        ),
+        (PUBLISHED.replace("0.24", "-"), "row 2: the severity is '5' and the error is '-'; expected a whole number"),
+        (PUBLISHED.partition("\n")[0], "no errors; expected a row for each cell"),
     ],
 )
 def test_a_faulty_table_is_refused(ask, tmp_path: Path, text: str, message: str):
@@ -361,18 +364,18 @@ def test_a_question_changes_nothing(database: duckdb.DuckDBPyConnection, sql: st
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("", "found no query; expected one query, such as FROM leaderboard"),
-        (" ;; ", "found no query"),
-        ("-- nothing but a comment", "found no query"),
-        ("SELECT 1; SELECT 2", "found 2 statements; expected one"),
-        ("CREATE TABLE mine (x INT)", "found a statement of kind CREATE; expected a query"),
-        ("ATTACH 'other.duckdb'", "found a statement of kind ATTACH"),
-        ("BEGIN", "found a statement of kind TRANSACTION"),
+        ("", "no query; expected one query, such as FROM leaderboard"),
+        (" ;; ", "no query"),
+        ("-- nothing but a comment", "no query"),
+        ("SELECT 1; SELECT 2", "2 statements; expected one"),
+        ("CREATE TABLE mine (x INT)", "statement is of kind CREATE"),
+        ("ATTACH 'other.duckdb'", "statement is of kind ATTACH"),
+        ("BEGIN", "statement is of kind TRANSACTION"),
         ("SELECT '\udcff'", "not valid UTF-8"),
         ("SELECT x FROM leaderboard", "not found in FROM clause"),
         ("SELECT ?", "Values were not provided"),
         ("SELECT error(i::VARCHAR) FROM range(20000) r(i) WHERE i > 15000", "15001"),
-        ("SELECT INTERVAL 9999999 YEAR", "a value cannot be represented"),
+        ("SELECT INTERVAL 9999999 YEAR", "cannot be represented"),
     ],
 )
 def test_what_is_no_question_is_said_in_one_line(database: duckdb.DuckDBPyConnection, sql: str, said: str):
@@ -388,7 +391,7 @@ def test_what_is_no_question_is_said_in_one_line(database: duckdb.DuckDBPyConnec
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("DELETE FROM evaluations", "found a statement of kind DELETE"),
+        ("DELETE FROM evaluations", "statement is of kind DELETE"),
         ("SELECT error(i::VARCHAR) FROM range(20000) r(i) WHERE i > 15000", "15001"),
     ],
 )
@@ -409,7 +412,7 @@ def test_no_column_is_lost_to_another_of_its_name(ask, tmp_path: Path, form: str
     finished = ask("SELECT 1 AS twice, 2 AS twice", *as_form(form), "--output", str(tmp_path / "answer"), verb="query")
 
     assert 2 == finished.exit_code
-    assert "two columns are called twice" in finished.stderr
+    assert "have the name twice" in finished.stderr
     assert [] == list(tmp_path.iterdir())
 
 
