@@ -256,7 +256,7 @@ def test_prune_reads_every_plan_or_removes_nothing(project: Locations):
     answer = asked("prune", "--dry-run")
 
     assert 1 == answer.exit_code
-    assert f"{path} is no plan" in in_one_line(answer.output)
+    assert f"{path} is not a plan" in in_one_line(answer.output)
     assert 1 == len(in_one_line(answer.output).splitlines())
 
 

@@ -175,8 +175,8 @@ def notes_of(
     from tta_pipeline.report.plan_notes import plan_notes
 
     uneven = [
-        f"{name}: {cell} has {num_images:,} images of {num_classes:,} classes, while other cells have "
-        f"{usual_images:,} of {usual_classes:,}"
+        f"{name}: {cell} has {num_images:,} images of {num_classes:,} classes, but other cells have "
+        f"{usual_images:,} images of {usual_classes:,} classes"
         for name, cell, num_images, num_classes, usual_images, usual_classes in connection.execute(
             queries.UNEVEN_CELLS, [benchmark]
         ).fetchall()

@@ -309,7 +309,7 @@ def test_a_result_that_was_moved_to_another_cell_is_foreign(data: Locations):
     assert not told(own)[0]
     assert unfinished(own, other)
     for path in result_paths(data.root):
-        with pytest.raises(RecordError, match="is foreign"):
+        with pytest.raises(RecordError, match="is in the wrong folder"):
             read_result(path)
     with pytest.raises(RecordError, match=r"contrast\|5 .*\bown\b"):
         counted(own, KEY)

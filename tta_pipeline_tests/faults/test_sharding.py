@@ -50,7 +50,7 @@ def test_a_full_disk_publishes_nothing_and_harms_no_earlier_cell(tmp_path: Path)
     status, errors = run_limited(20_000, *command(tmp_path / "tree", tmp_path / "out"), "--jobs", "1")
 
     assert 1 == status
-    assert "MiB are needed" in errors
+    assert "MiB of free space" in errors
     assert "MiB are free" in errors
     assert "Traceback" not in errors
     assert before == {path: path.read_bytes() for path in before}

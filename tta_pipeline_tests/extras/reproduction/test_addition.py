@@ -134,7 +134,7 @@ def test_other_images_are_not_compared(root: Path, copied: Path):
     assert (1, "") == (asked.exit_code, asked.stdout)
     (line,) = in_one_line(asked.stderr).splitlines()
     assert "alice:tent at contrast|5 was evaluated on shards with manifest 0000" in line
-    assert line.endswith("these are other images, which cannot be compared")
+    assert line.endswith("compare only experiments on the same images")
     assert 0 == of_equal_ones.exit_code
 
 
@@ -217,19 +217,19 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another benchmark": (
         lambda folder: forge(result_of(folder, "tent"), lambda result: replace(result, benchmark="other")),
-        "is foreign",
+        "is in the wrong folder",
     ),
     "a link": (lambda folder: link_away(result_of(folder, "tent")), "is missing or a link"),
     "linked predictions": (lambda folder: link_away(predictions_of(folder)), "is missing or a link"),
     "a way out": (edit_plan(lambda plan: plan["streams"][0].__setitem__(0, "../../../../x")), "expected letters"),
     "a script": (edit_plan(lambda plan: plan["labels"].update(model="<script>")), "expected letters"),
-    "another name": (edit_plan(lambda plan: plan["labels"].update(experiment="norm")), "is foreign"),
+    "another name": (edit_plan(lambda plan: plan["labels"].update(experiment="norm")), "is the plan of norm"),
     "text for a number": (
         edit_plan(lambda plan: plan["labels"]["shifts"]["contrast"].update(shift_position="first")),
         "expected a whole number",
     ),
     "a number for text": (edit_plan(lambda plan: plan["streams"][0][2][0].__setitem__(0, 5)), "is no plan"),
-    "no plan": (edit_plan(dict.clear), "is no plan"),
+    "no plan": (edit_plan(dict.clear), "is not a plan"),
     "no plans": (lambda folder: shutil.rmtree(folder / "results" / "small" / "plans"), "expected a folder that"),
     "no results": (edit_plan(lambda plan: plan.update(streams=[])), "has no results"),
 }  # fmt: skip
