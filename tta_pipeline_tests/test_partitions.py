@@ -32,7 +32,7 @@ def test_a_foreign_key_is_refused_with_the_choices(key: str):
 
     assert repr(key) in str(caught.value)
     assert "15 names" in str(caught.value)
-    assert "severity one of 1, 2, 3, 4, 5" in str(caught.value)
+    assert "severity is one of 1, 2, 3, 4, 5" in str(caught.value)
 
 
 @given(st.text())

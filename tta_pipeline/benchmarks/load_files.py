@@ -337,8 +337,8 @@ def _split_sets(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
     for name, section in sets.items():
         if not is_benchmark_name(str(name)):
             raise BenchmarkFileError(
-                f"{path}: sets has the section {short_repr(name)}; expected letters, digits and single _, a letter "
-                "first, and no reserved word such as results: rename it"
+                f"{path}: sets has the section {short_repr(name)}; expected a name of letters, digits and single _, a "
+                "letter first, and no reserved word such as results: rename it"
             )
         if odd := sorted(set(section) - _SET_FIELDS):
             choices = name_choices(odd, sorted(_SET_FIELDS), listed_in=Benchmark.listed_in)

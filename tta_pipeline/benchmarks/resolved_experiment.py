@@ -59,9 +59,8 @@ def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Lo
     require_held_out(benchmark, run.shifts, f"{stored.path} has hyperparameters chosen")
     if run.method != experiment.method:
         raise EvaluationError(
-            f"{stored.path} has hyperparameters for method {run.method}; expected some for the method "
-            f"{experiment.method}: run "
-            f"`tta-pipeline tune {benchmark.name} {tuned_as}` again"
+            f"{stored.path} has hyperparameters for method {run.method}; expected hyperparameters for "
+            f"{experiment.method}: run `tta-pipeline tune {benchmark.name} {tuned_as}` again"
         )
     asked = benchmark.tuning[tuned_as].criterion
     if run.criterion != asked:
