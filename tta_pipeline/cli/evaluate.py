@@ -154,8 +154,8 @@ def _write_result(row: "Evaluation", started_at: str) -> Path:
     if not is_benchmark_name(row.cell.benchmark):
         raise EvaluationError(
             f"The shard set belongs to the benchmark {row.cell.benchmark!r:.120}, which cannot be a folder of "
-            "results; expected a name of letters, digits and single _, a letter first: write the shards to a folder with "
-            "such a name, or leave --record out"
+            "results; expected a name of letters, digits and single _, a letter first: write the shards to a folder "
+            "with such a name, or leave --record out"
         )
     locations = Locations.from_environment()
     row = _with_dataset(row, locations)
