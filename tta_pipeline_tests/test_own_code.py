@@ -220,7 +220,7 @@ def test_a_run_in_which_everything_fails_reports_nothing(broken: Path):
     [
         ("run mine --cell 'contrast|4'", "did you mean contrast|5"),
         ("run mine --corruption contrst", "did you mean contrast?"),
-        ("run mine --severity 5 --cell 'clean|0'", "no cell in common"),
+        ("run mine --severity 5 --cell 'clean|0'", "No cell matches all of"),
         ("run mine --experiment mirored", "mirrored"),
     ],
 )
