@@ -423,7 +423,7 @@ def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project
         (("--set", "lr"), "expected NAME=VALUE"),
         (("--method", "tent", "--set", "lr=fast"), "tent: lr is 'fast'"),
         (("--record", "a/b"), "--record is 'a/b'"),
-        (("--record", "a-b"), "--record is 'a-b'; expected letters, digits and _, a letter first"),
+        (("--record", "a-b"), "--record is 'a-b'; expected a name of letters, digits and single _"),
         (("--method", "none_such:X"), "none_such"),
         (("--weights", "none"), "weights is None; expected no value with the source model"),
         (("--mean", "0", "0", "0"), "mean is (0.0, 0.0, 0.0); expected no value with the source model"),
