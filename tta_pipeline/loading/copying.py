@@ -70,7 +70,7 @@ def copy_into_cache(origin: ShardOrigin, files: LocalCache) -> None:
             raise StreamError(
                 f"There is no space in {files.folder} for {size_bytes} bytes of {origin.location} next to the shards "
                 f"in use; expected at most {files.limit_bytes} bytes of shards, or less on a full disk: raise "
-                "local_scratch_limit_gib, free some disk space, or stream in stored order"
+                "local_scratch_limit_gib, free some disk space, or leave the stream in stored order (no seeds)"
             )
 
 

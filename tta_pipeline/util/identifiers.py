@@ -63,8 +63,8 @@ def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) ->
     except UnicodeEncodeError:
         found = name.encode("utf-8", "surrogateescape")
         raise error(
-            f"{where}: found the name {found!r}, which is not UTF-8; expected names of images and classes in UTF-8: "
-            "rename it, as `convmv -f latin1 -t utf8` does, and pack an archive again"
+            f"{where}: the name {found!r} is not UTF-8; expected names of images and classes in UTF-8: rename it, for "
+            "example with `convmv -f latin1 -t utf8 --notest`, and repack an archive"
         ) from None
 
 

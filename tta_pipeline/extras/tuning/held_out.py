@@ -85,10 +85,10 @@ def require_shards(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Loc
     is_held_out = missing[0].corruption in benchmark.held_out
     every, part = (benchmark.held_out_cells, "held_out/") if is_held_out else (benchmark.cells, "")
     raise EvaluationError(
-        f"found no shards of {abbreviate_list([cell.key for cell in missing])}, the first in "
-        f"{locations.shards(benchmark.name, missing[0])}; expected these shards: dg launch --assets "
+        f"There are no shards for {abbreviate_list([cell.key for cell in missing])}, the first in "
+        f"{locations.shards(benchmark.name, missing[0])}; expected these shards: run `dg launch --assets "
         f"'{','.join(f'{benchmark.name}/{part}{name}' for name in names)}' "
-        f"--partition-range '{every[0].key}...{every[-1].key}'"
+        f"--partition-range '{every[0].key}...{every[-1].key}'`"
     )
 
 
