@@ -165,7 +165,8 @@ def read_npy(data: bytes) -> npt.NDArray[np.uint8]:
     header = read_array_header(data)
     shape = header.shape
     if header.dtype != np.uint8 or header.is_fortran or len(shape) != 3 or shape[2] != 3:
-        raise ValueError(f"an array of dtype {header.dtype} and shape {shape}; expected uint8 (H, W, 3)")
+        order = " in Fortran order" if header.is_fortran else ""
+        raise ValueError(f"an array of dtype {header.dtype} and shape {shape}{order}; expected uint8 (H, W, 3)")
     _require(len(data) - header.offset == header.size_bytes, "npy", data, f"{header.size_bytes} bytes of pixels")
     return np.frombuffer(data, np.uint8, offset=header.offset).reshape(shape)
 

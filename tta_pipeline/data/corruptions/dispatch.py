@@ -85,4 +85,4 @@ def _check(images: Images, corruption: str, severity: int, *, keys: Sequence[str
 def _check_choice(kind: str, found: object, choices: tuple[object, ...]) -> None:
     if found not in choices:
         known = name_choices(found, choices, listed_in="tta_pipeline/data/corruptions/constants.py")
-        raise ImagesError(f"{kind} {found!r} is unknown; expected one of {known}; choose one")
+        raise ImagesError(f"{kind} {found!r} is unknown; expected one of {known}: choose one")

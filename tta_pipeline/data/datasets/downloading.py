@@ -26,6 +26,7 @@ from tta_pipeline.errors import ImagesError, StreamError
 from tta_pipeline.util.daemon_threads import run_ahead
 from tta_pipeline.util.files import advice, fsync_path, write_atomically
 from tta_pipeline.util.nearest_names import name_choices
+from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.progress import Progress, Reporter, Step
 
 _UNFINISHED = ".unfinished"
@@ -60,12 +61,12 @@ def select_archives(
             f"The archive {unsafe[0]!r} is not a plain file name; expected a name without folders: correct the dataset"
         )
     if unknown := [name for name in archives if name not in known]:
-        choices = name_choices(unknown, known, listed_in="docs/guides/datasets.md")
+        choices = name_choices(unknown, known, listed_in="the dataset's own page")
         raise ImagesError(
             f"There is no archive named {', '.join(unknown)}; expected any of {choices}: correct --archive"
         )
     if unknown := [name for name in shifts if name not in dataset.names]:
-        choices = name_choices(unknown, dataset.names, listed_in="the dataset's field names")
+        choices = name_choices(unknown, dataset.names, listed_in="the field `names` of the dataset")
         raise ImagesError(f"There is no shift named {', '.join(unknown)}; expected any of {choices}: correct --shift")
     if not archives and not shifts:
         return known
@@ -105,7 +106,7 @@ def _require_room(archives: Mapping[str, PublishedArchive], folder: Path) -> Non
     needed_bytes = sum(
         max((each.size_bytes or 0) - _received_bytes(folder / name), 0) for name, each in archives.items()
     )
-    _require_free(needed_bytes, folder, f"{len(archives)} archives")
+    _require_free(needed_bytes, folder, count_of(len(archives), "archive"))
 
 
 def _require_free(needed_bytes: int, folder: Path, what: str) -> None:

@@ -122,7 +122,7 @@ def read_ground_truth(
         if path.suffix.lower() == ".json"
         else _files_and_labels(path, file_names, is_mapped=ids is not None or bool(classes))
     )
-    pairs = [(file, _name_or_digits(label, where=f"{path}, line {at}")) for at, (file, label) in enumerate(written, 1)]
+    pairs = [(file, _name_or_digits(label, where=f"{path}, entry {at}")) for at, (file, label) in enumerate(written, 1)]
     if ids is None and not classes:
         _require_order({label for _, label in pairs}, path=path)
     if ids is None and _are_labels({label for _, label in pairs}, classes):
@@ -131,10 +131,10 @@ def read_ground_truth(
         file_name = re.split(r"[/\\]", file)[-1]
         if file_name in found:
             raise ClassMapError(
-                f"{path}, line {number}: {file_name} is already listed above; expected one line per file: remove one "
+                f"{path}, entry {number}: {file_name} is already listed above; expected one line per file: remove one "
                 "of the two"
             )
-        found[file_name] = label if ids is None else _class_by_id(label, ids, where=f"{path}, line {number}")
+        found[file_name] = label if ids is None else _class_by_id(label, ids, where=f"{path}, entry {number}")
     if not found:
         raise ClassMapError(f"{path} is empty; expected one line per image: restore it")
     return found
@@ -389,7 +389,7 @@ def _refuse_archive(path: Path) -> None:
     """Refuse an archive instead of the file in it, such as the downloaded development kit."""
     if path.suffix.lower() in _ARCHIVE_SUFFIXES and path.is_file():
         raise ClassMapError(
-            f"{path} is an archive; expected the file inside it: unpack it with `tar -xf {path}` and name the file. "
+            f"{path} is an archive; expected the file inside it: unpack it, and name the file. "
             "In the ILSVRC development kit, data/ILSVRC2012_validation_ground_truth.txt has the classes of the "
             "images, and data/meta.mat is the class map (--devkit)"
         )

@@ -36,8 +36,7 @@ def shipped_classes(name: str) -> tuple[str, ...]:
     if name not in SHA256_BY_LIST:
         raise ClassMapError(
             f"There is no shipped list of classes named {name!r}; expected one of "
-            f"{name_choices(name, SHA256_BY_LIST, listed_in='docs/guides/datasets.md')}: correct the name, or name a "
-            "JSON file with the classes in label order"
+            f"{name_choices(name, SHA256_BY_LIST, listed_in='docs/guides/datasets.md')}: correct the name"
         )
     return _read(_LISTS / f"{name}.txt", SHA256_BY_LIST[name])
 
