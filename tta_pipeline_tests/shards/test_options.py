@@ -83,7 +83,7 @@ def test_shards_of_another_interpolation_are_made_again(write, tree, tmp_path: P
     as_asked = encoding_of(ShardSettings(num_shards=2, **resized)).model_dump(mode="json", exclude_none=True)
     with pytest.raises(ManifestError, match="bicubic"):
         ShardSet.open(other.folder, ExpectedShardSet(encoding=as_asked))
-    with pytest.raises(ValidationError, match=r"interpolation bicubic .*resize"):
+    with pytest.raises(ValidationError, match=r"interpolation is bicubic.*resize"):
         ShardSettings(num_shards=1, interpolation="bicubic")
 
 
