@@ -89,7 +89,7 @@ class Protocol(ConfigModel):
         + " ".join(f"{name}: {_first_line(kind)}" for name, kind in SHIFTS.items()),
     )
     order: Literal[tuple(ORDERS)] = "stored"  # type: ignore[valid-type]
-    """Order of samples in a cell, or in a whole mixed stream; by_class and dirichlet are correlated. listed: in the
+    """Order of samples in a cell, or in a whole mixed stream; by_class and dirichlet are correlated. from_file: in the
     order of the lines of the subset's list, such as by the time of the photographs."""
     classes_per_batch: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """With by_class: number of classes at a time, in random groups. Default: one class after another, in label

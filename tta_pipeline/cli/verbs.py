@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tta_pipeline.errors import in_lines
 from tta_pipeline.util.interrupts import InterruptedExit
 
 
@@ -25,6 +26,10 @@ class Verb(click.Command):
         """Run the verb; after Ctrl-C, `ends_on_interrupt` prints the message instead of click."""
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            if ctx.parent is None:
+                error.message = in_lines(error.message)
+            raise
         except KeyboardInterrupt:
             raise InterruptedExit from None
 
