@@ -120,8 +120,8 @@ def test_a_name_that_is_taken_is_refused(install: Install):
     install("another", twice=GATED)
 
     for name, said in (
-        ("tent", "method is 'tent', of tta_pipeline and of one-more-tent; expected one package"),
-        ("twice", "of another and of one-more-tent|of one-more-tent and of another"),
+        ("tent", "method 'tent' is provided by tta_pipeline and by one-more-tent; expected only one package"),
+        ("twice", "by another and by one-more-tent|by one-more-tent and by another"),
         ("a+b", "'a\\+b' of the package one-more-tent; expected a name of letters"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -200,7 +200,10 @@ def test_a_kind_of_model_that_is_none_is_refused(install: Install, plugin: Path)
     """In one line that names the package, in a benchmark file and by the doctor."""
     install("one-more-timm", {"timm": MIXER, "gate": GATED})
 
-    for kind, said in (("timm", "'timm', of tta_pipeline and of one-more-timm"), ("gate", "correct or uninstall one-")):
+    for kind, said in (
+        ("timm", "'timm' is provided by tta_pipeline and by one-more-timm"),
+        ("gate", "correct or uninstall one-"),
+    ):
         with pytest.raises(ValueError, match=said):
             MODELS.validate_python({"kind": kind, "architecture": "resnet18"})
     found = {each.subject: each.mark for each in check_added()}

@@ -406,7 +406,7 @@ def test_a_source_that_is_not_there_is_a_fault_until_all_cells_are_sharded(tmp_p
         ("resnet18", b"", None),
         ("resnet34", b"", "weights are missing, first layer1.2"),
         ("resnet19", b"", "Unknown model resnet19"),
-        ("resnet18", b"x", "hashes to"),
+        ("resnet18", b"x", "has sha256"),
     ],
 )
 def test_weights_that_are_not_what_the_file_says_are_a_fault(
@@ -593,7 +593,7 @@ def test_what_a_run_would_refuse_is_found(locations: Locations, tmp_path: Path, 
     for mark, subject, found in (
         ("fault", "mine", "model trained: refused_factory:network raised RuntimeError('no network')"),
         ("fault", "mine", "model unknown: resnet18 has no weights 'LOST'"),
-        ("fault", "mine", "model untrained: the model refused_factory:network has no weights"),
+        ("fault", "mine", "model untrained: The model refused_factory:network has no weights"),
         ("fault", "mine/broken", "importing 'refused_code:Method' raised RuntimeError('no method')"),
         ("note", "mine/tuned", "tta-pipeline tune mine tent"),
     ):

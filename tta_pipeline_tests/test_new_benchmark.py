@@ -373,7 +373,7 @@ def test_nothing_is_overwritten(root: Path, tmp_path: Path, name: str):
     finished = run(tmp_path / "data", name, root)
 
     assert 1 == finished.exit_code
-    assert f"{path} exists; expected a new name" in in_one_line(finished.stderr)
+    assert f"{path} already exists; expected a new name" in in_one_line(finished.stderr)
     assert [path] == list(path.parent.iterdir())
     assert "title: changed by hand\n" == path.read_text()
 
@@ -425,7 +425,7 @@ def test_archives_beside_folders_are_refused(root: Path, tmp_path: Path):
     """A benchmark has one source."""
     finished = run(tmp_path, "mine", root, packed(root, tmp_path / "my.tar"))
 
-    assert "expected one folder, or archives alone" in in_one_line(finished.stderr)
+    assert "expected one folder, or only archives" in in_one_line(finished.stderr)
 
 
 def test_a_name_with_odd_characters_is_quoted(root: Path, tmp_path: Path):
@@ -539,9 +539,9 @@ def test_a_model_is_filled_in(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["own_network:MyNet", "--weights", "missing.pth"], "missing.pth, which is no file"),
+        (["own_network:MyNet", "--weights", "missing.pth"], "missing.pth, which is not a file"),
         (["own_network:MyNet"], "--weights is missing"),
-        (["own_netwrk:MyNet", "--weights", "w.pth"], "found no module own_netwrk"),
+        (["own_netwrk:MyNet", "--weights", "w.pth"], "no module own_netwrk"),
         (
             ["own_network:MyNett", "--weights", "w.pth"],
             "there is no 'own_network:MyNett': own_network has MyNet (did you mean MyNet?)",
@@ -634,9 +634,9 @@ def test_a_file_has_every_set_that_a_folder_has(tmp_path: Path):
 def test_a_folder_without_sets_is_refused(tmp_path: Path):
     """With what is looked for; and a model, or no folder, does not go with it."""
     for arguments, message in (
-        ([str(tmp_path)], "found none of the 15 datasets"),
-        ([], "expected one folder"),
-        ([str(tmp_path), "--model", "timm:resnet18"], "expected one folder, and no --model"),
+        ([str(tmp_path)], "None of the 15 datasets"),
+        ([], "expected: one folder"),
+        ([str(tmp_path), "--model", "timm:resnet18"], "expected: one folder, and no --model"),
     ):
         found = CliRunner().invoke(main, ["new-benchmark", "sets", *arguments, "--like", "ttabc", "--output", "-"])
         assert found.exit_code

@@ -68,7 +68,7 @@ def test_the_first_benchmark_is_written_where_data_is_read(tmp_path: Path, monke
     assert str(first) in done.output.split()
     assert load_benchmark(first).experiments
     assert not (tmp_path / "mine" / "data").exists()
-    assert f"{first} exists already, under TTA_DATA_ROOT" in again.output
+    assert f"{first} already exists, in TTA_DATA_ROOT" in again.output
     assert not (tmp_path / "other").exists()
 
 

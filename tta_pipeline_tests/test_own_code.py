@@ -72,7 +72,7 @@ READ_ONLY = (
 )
 """Verbs that load benchmarks, as they are typed in the project folder; they change nothing in the data root."""
 REFUSED = {
-    "tune mine tent": "found no tuning of 'tent'",
+    "tune mine tent": "no tuning for tent",
 }
 """Verbs that load benchmarks, and that need what this benchmark lacks; they say so."""
 LOAD_NONE = frozenset({

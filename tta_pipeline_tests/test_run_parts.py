@@ -31,7 +31,7 @@ def test_a_part_without_shards_says_what_to_type(project: Project):
 
     assert 1 == done.returncode
     assert 1 == len(in_one_line(done.stderr).strip().splitlines())
-    assert done.stderr.strip().endswith("tta-pipeline run small --part prepare")
+    assert done.stderr.strip().endswith("`tta-pipeline run small --part prepare`")
 
 
 def test_two_processes_make_the_results_of_one(sweep: Project, tmp_path: Path):

@@ -49,7 +49,7 @@ def load_added(
     packages = [*(["tta_pipeline"] if name in ours else []), *map(package_of, points)]
     if len(packages) > 1:
         raise ValueError(
-            f"The {field} {name!r} is provided by {' and by '.join(packages)}; expected only one package for it: "
+            f"the {field} {name!r} is provided by {' and by '.join(packages)}; expected only one package for it: "
             "uninstall the other"
         )
     (point,), (package,) = points, packages

@@ -188,7 +188,7 @@ def _walk_imports(root: str) -> Iterator[_Module]:
     first = _module(root)
     if first is None or first.path.suffix != ".py":
         raise ValueError(
-            f"There is no module {root}; expected a .py file on Python's path, such as in the project folder: correct "
+            f"there is no module {root}; expected a .py file on Python's path, such as in the project folder: correct "
             "the name"
         )
     home = first.path.parents[root.count(".") + (1 if first.is_package else 0)]

@@ -26,12 +26,12 @@ def find_function_file(reference: str) -> Path:
         ValueError: *reference* has another form, or its module does not exist or is not Python source.
     """
     if not is_reference(reference):
-        raise ValueError(f"The function is {reference!r}; expected module:name, such as my_functions:grey: correct it")
+        raise ValueError(f"the function is {reference!r}; expected module:name, such as my_functions:grey: correct it")
     module = reference.partition(":")[0]
     found = find_module(module)
     if found is None or found.origin is None or not found.origin.endswith(".py"):
         raise ValueError(
-            f"There is no module {module} for {reference!r}; expected a .py file on Python's path, such as in the "
+            f"there is no module {module} for {reference!r}; expected a .py file on Python's path, such as in the "
             "project folder: correct the name"
         )
     return Path(found.origin)

@@ -44,9 +44,9 @@ class _Loader(SafeLoader):
             line = _line(name)
             if name.tag != _TEXT:
                 what = repr(name.value) if isinstance(name, yaml.ScalarNode) else "a list or a mapping"
-                raise yaml.YAMLError(f"Line {line} has {what} as a name; expected text: put it in quotes")
+                raise yaml.YAMLError(f"line {line} has {what} as a name instead of text in quotes")
             if name.value in seen:
-                raise yaml.YAMLError(f"{name.value} occurs again in line {line}; expected each field once: remove one")
+                raise yaml.YAMLError(f"{name.value} occurs again in line {line}")
             seen.add(name.value)
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return mapping

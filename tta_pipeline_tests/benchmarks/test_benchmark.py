@@ -35,7 +35,7 @@ def test_the_embedded_benchmark_has_75_cells_and_three_methods():
         ("method: norm", "method: nrom", ["experiments.norm", "method is 'nrom'", "did you mean norm"]),
         ("num_test: 150", "num_test: 3", ["images.num_test is 3", "greater than or equal to 10"]),
         ("num_test: 150", "num_tests: 150", ["images: ", "num_tests", "did you mean num_test"]),
-        ("imagenet_c", "cifar_c, jpeg_quality: 90", ["jpeg_quality 90", "lossless", "encoding: jpeg"]),
+        ("imagenet_c", "cifar_c, jpeg_quality: 90", ["jpeg_quality is 90", "lossless", "encoding: jpeg"]),
         ("imagenet_c", "imagenet_c, encoding: png", ["images.encoding is 'png'", "jpeg, lossless"]),
         ("severities: [3, 5]", "severities: [3, 6]", ["severities: ", "does not have 6", "1, 2, 3, 4, 5"]),
         ("severities: [3, 5]", "severities: [3, 3]", ["severities", "[3, 3]"]),
@@ -61,7 +61,7 @@ def test_the_embedded_benchmark_has_75_cells_and_three_methods():
         ("samples_per_shard: 60", "samples_per_shard: 60, num_shards: 2", ["shards", "num_shards", "expected one of"]),
         ("image_size: 32", "", ["image_size is missing"]),
         ("kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c", "kind: zip", ["'zip'", "folder"]),
-        ("title:", "title: [", ["is not YAML", "in line 2, column 8", "correct it there"]),
+        ("title:", "title: [", ["is not valid YAML", "in line 2, column 8", "correct that line"]),
         (
             "epochs: 4",
             "epochs: 4, loader: webdataset, shuffle: buffer, val_fraction: 0.1",

@@ -129,13 +129,13 @@ def test_a_faulty_set_leaves_the_others(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (f"{REST}dataset: fog\n{FOLDER}", ["dataset 'fog'", "docs/guides/datasets.md", "fog.dataset.yaml"]),
+        (f"{REST}dataset: fog\n{FOLDER}", ["no dataset named 'fog'", "docs/guides/datasets.md", "fog.dataset.yaml"]),
         (f"{REST}dataset: imagenet_c\ncustom: {{names: [a]}}\n{FOLDER}", ["dataset and custom", "one of them"]),
-        (f"{REST}custom: {{names: [clean]}}\n{FOLDER}", ["clean", "neither clean nor train"]),
+        (f"{REST}custom: {{names: [clean]}}\n{FOLDER}", ["clean", "other than clean and train"]),
         (f"{REST}custom: {{names: [a], severities: [2, 1]}}\n{FOLDER}", ["[2, 1]", "ascending"]),
         (f"{REST}custom: {{names: [../a]}}\n{FOLDER}", ["../a"]),
-        (f"{REST}custom: {{names: [a, A]}}\n{FOLDER}", ["differ on any file system"]),
-        (f"{REST}custom: {{names: [Clean]}}\n{FOLDER}", ["Clean", "neither clean nor train"]),
+        (f"{REST}custom: {{names: [a, A]}}\n{FOLDER}", ["'A'", "every file system"]),
+        (f"{REST}custom: {{names: [Clean]}}\n{FOLDER}", ["Clean", "other than clean and train"]),
         (
             f"{REST}custom: {{names: [dusk], severities: [7]}}\n{MADE}",
             ["dusk", "has no function", "19 names"],
@@ -144,12 +144,12 @@ def test_a_faulty_set_leaves_the_others(tmp_path: Path):
             f"{REST}custom: {{names: [fog], severities: [7]}}\n{MADE}",
             ["severities has 7", "cifar_c"],
         ),
-        (f"{REST}custom: {{name: fog, names: [a]}}\n{FOLDER}", ["custom is no section", "has a name"]),
+        (f"{REST}custom: {{name: fog, names: [a]}}\n{FOLDER}", ["`custom` is not a section", "has a name"]),
         (
             f"{SEVERAL}  imagenet_r: {{custom: {{names: [a]}}, images: {{kind: folder, root: /r}}}}\n",
-            ["comes with the project"],
+            ["imagenet_r", "like a published one"],
         ),
-        (f"{REST}custom: 3\n{FOLDER}", ["custom is no section", "names"]),
+        (f"{REST}custom: 3\n{FOLDER}", ["`custom` is not a section", "names"]),
         (f"{SEVERAL}{FOLDER}", ["images", "section of sets"]),
         (f"{SEVERAL}  a__b: {{images: {{}}}}\n", ["'a__b'", "single _"]),
         (f"{SEVERAL}  dusk: {{models: {{}}}}\n", ["sets.dusk", "models", "class_map"]),

@@ -183,7 +183,7 @@ def test_what_is_wrong_in_benchmark_files_is_shown_where_it_would_be(project: Pr
     found = {key.to_user_string(): (node.group_name, node.description) for key, node in shown.items()}
     expected = {
         "mine/evaluation/wrong": ("mine", "method is 'nrom'"),
-        "cut/benchmark_file": ("cut", "is not YAML"),
+        "cut/benchmark_file": ("cut", "is not valid YAML"),
         "faulty_a_name/benchmark_file": ("faulty_a_name", "name is 'a name'"),
         "digits_c/benchmark_file": ("digits_c_faulty", "have the same name"),
     }

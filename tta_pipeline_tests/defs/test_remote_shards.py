@@ -86,14 +86,14 @@ def test_a_server_that_went_away_is_one_line(project: Project, web: Web, tmp_pat
     finished = project.materialize("far/tar_shards", "--partition", "fog|5")
 
     assert finished.returncode != 0
-    assert f"{web.url}/fog/5: found" in finished.stderr
+    assert f"{web.url}/fog/5 does not exist" in finished.stderr
     assert 8 == ShardSet.open(project.locations.shards("far", Cell(corruption="fog", severity=5))).manifest.num_samples
 
 
 @pytest.mark.parametrize(
     ("root", "said"),
     [
-        ("http:/host/a", "images.root: found a location that begins with 'http:'"),
+        ("http:/host/a", "images.root: the location begins with 'http:'"),
         ("https://host/a-{000..003}.tar", "names https://host/a-{000..003}.tar for"),
     ],
 )

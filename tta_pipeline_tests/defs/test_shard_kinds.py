@@ -163,7 +163,7 @@ def test_shards_of_fewer_images_than_were_published_are_refused(theirs: Project)
     refused = [theirs.materialize(asset, *RANGE) for asset in (MANIFESTS, "theirs/evaluation/source")]
 
     assert all(each.returncode for each in refused)
-    assert all("found 8 images of fog|1; expected 50,000" in each.stderr for each in refused)
+    assert all("has 8 images of fog|1; expected 50,000" in each.stderr for each in refused)
 
 
 def test_a_damaged_shard_is_named_and_no_manifest_of_it_appears(theirs: Project, tmp_path: Path):
@@ -215,7 +215,7 @@ def test_one_of_two_sets_side_by_side_is_named_and_unpacked(theirs: Project, tmp
     done = theirs.materialize(MANIFESTS, *RANGE)
 
     assert 0 != refused.returncode
-    assert "shards of 2 names: train-*.tar, val-*.tar" in refused.stderr
+    assert "shards with 2 different names: train-*.tar, val-*.tar" in refused.stderr
     assert 0 == done.returncode, done.stderr[-5000:]
     for cell, folder in zip(CELLS, folders, strict=True):
         linked = theirs.locations.shards("theirs", cell)

@@ -143,4 +143,4 @@ def test_an_exchanged_set_is_noticed(several: Project, tmp_path: Path):
     found = several.run("tta-pipeline", "shards", "verify", str(wrong / "3"))
 
     assert 1 == found.returncode
-    assert "found benchmark several/bar; expected several/light" in found.stdout + found.stderr
+    assert "the benchmark is several/bar; expected several/light" in found.stdout + found.stderr

@@ -233,7 +233,7 @@ def test_fewer_images_than_were_published_are_refused(project: Project, tree: Pa
         results[advice] = project.materialize("any/tar_shards,any/shard_manifest", "--partition", "fog|1")
         assert bool(advice) == (project.locations.shards("any", CELLS[0]) / "manifest.json").exists()
 
-    assert ["found 6 images of fog|1; expected 50,000" in each.stderr for each in results.values()] == [1, 0, 0]
+    assert ["has 6 images of fog|1; expected 50,000" in each.stderr for each in results.values()] == [1, 0, 0]
     assert [each.returncode == 0 for each in results.values()] == [False, True, True]
 
 

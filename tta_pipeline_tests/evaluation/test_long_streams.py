@@ -221,6 +221,6 @@ def test_a_stored_order_is_the_same_in_each_visit(data: Locations):
 @pytest.mark.parametrize("shift", ["reset_each_shift", "episodic", "mixed", "slow"])
 def test_only_streams_of_several_segments_recur(shift: str):
     """Elsewhere the field would be read, and change nothing."""
-    with pytest.raises(ValueError, match=rf"recurring 2\b.*\b{shift}\b.*\bcontinual\b.*\bgradual\b"):
+    with pytest.raises(ValueError, match=rf"recurring is 2\b.*\b{shift}\b.*\bcontinual\b.*\bgradual\b"):
         Protocol(shift=shift, recurring=2)  # type: ignore[arg-type]
     assert "recurring_correlated" == Protocol(shift="continual", order="by_class", recurring=20).name

@@ -174,4 +174,4 @@ def test_without_clean_images_the_way_out_is_said(data: Locations, tmp_path: Pat
 
     assert (1, 1) == (bare.exit_code, unknown.exit_code)
     assert "bare has no clean images" in bare.stderr
-    assert "no model 'none' of small; expected one of cnn, mine" in in_one_line(unknown.stderr)
+    assert "small has no model 'none'; expected one of cnn, mine" in in_one_line(unknown.stderr)

@@ -65,7 +65,7 @@ def test_a_set_arrives_by_s3(shard_set: ShardSet, here: Path, tmp_path: Path):
         assert_arrives(shard_set, "s3://shards/fog/5", here)
         found = open_location("s3://shards/fog/5")
         bucket.Object(f"fog/5/{shard_set.manifest.shards[1].name}").delete()
-        with pytest.raises(StreamError, match=r"1\.tar.*\bno such file\b"):
+        with pytest.raises(StreamError, match=r"1\.tar.*\bdoes not exist\b"):
             copy_shard_set(found, here)
         with pytest.raises(PipelineError, match=r"s3://shards/fog/4\b"):
             open_location("s3://shards/fog/4")

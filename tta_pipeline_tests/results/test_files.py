@@ -178,7 +178,7 @@ def test_a_result_in_another_place_is_foreign(locations: Locations):
         (locations.results("copy") / "fog-5" / first.name, "belongs to made; expected the folder results/made"),
         (first.parents[1] / "contrast-5" / first.name, "belongs to fog-5 of made"),
         (first.with_name(f"{first.name[:16]}-00000000.json"), "is damaged"),
-        (first.with_name(f"{'0' * 16}{first.name[16:]}"), "is foreign"),
+        (first.with_name(f"{'0' * 16}{first.name[16:]}"), "has the content of another file"),
     ):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(first, target)

@@ -121,7 +121,7 @@ def test_extra_classes_are_left_out_where_that_is_allowed(tree: Path, tmp_path: 
     refused = run("shards", "make", tree, tmp_path / "out", "--class-dir-depth", "0", *options)
     shard_set = sharded(tree, tmp_path / "out", *options, "--skip-extra-classes")
 
-    assert (1, True) == (refused.exit_code, "the class map lacks: n02" in refused.stderr)
+    assert (1, True) == (refused.exit_code, "the class map does not contain: n02" in refused.stderr)
     assert (3, ("n02",)) == (shard_set.manifest.num_samples, shard_set.manifest.source.extra_classes)
 
 
@@ -179,7 +179,5 @@ def test_a_dataset_of_other_classes_than_the_pinned_ones_is_refused(tmp_path: Pa
     refused = run(*command, "--dataset", "imagenet_c_bar", "--class-map", "imagenet")
 
     assert 1 == refused.exit_code
-    assert f"is pinned at {tmp_path / 'out' / 'class_map.json'}; expected the 1 pinned classes" in in_one_line(
-        refused.stderr
-    )
+    assert f"pinned at {tmp_path / 'out' / 'class_map.json'} gives it to" in in_one_line(refused.stderr)
     assert (tmp_path / "out/fog/5").is_dir()

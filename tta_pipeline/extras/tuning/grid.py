@@ -43,8 +43,7 @@ def require_valid_grid(grid: Grid, experiment: Experiment, experiment_name: str)
         )
     if problems := "; ".join(grid_problems(dict(grid), experiment)):
         raise EvaluationError(
-            f"The grid of {experiment_name} has {problems}; expected hyperparameters of {experiment.method}, since "
-            "only these can be tuned: correct it"
+            f"The grid of {experiment_name} has {problems}: only hyperparameters of {experiment.method} can be tuned"
         )
 
 

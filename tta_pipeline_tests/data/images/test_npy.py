@@ -37,7 +37,7 @@ def test_labels_for_some_of_the_images_are_refused_while_the_folder_is_surveyed(
     np.save(tmp_path / "fog.npy", IMAGES)
     np.save(tmp_path / "labels.npy", LABELS[:9])
 
-    with pytest.raises(ImagesError, match=r"labels\.npy has 9 labels and .*fog\.npy 30 images"):
+    with pytest.raises(ImagesError, match=r"labels\.npy has 9 labels, but .*fog\.npy has 30 images"):
         survey((tmp_path,))
 
 

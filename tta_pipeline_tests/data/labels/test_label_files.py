@@ -283,11 +283,11 @@ def test_a_class_file_that_was_changed_after_it_was_pinned_is_refused(tmp_path: 
     assert ("b", "a", "c") == load_class_map(benchmark, locations).classes
 
     for changed, found in (
-        (["a", "b", "c"], r"'a'.*\b0\b.*'b'"),
-        (["b", "a"], r"None.*\b2\b.*'c'"),
+        (["a", "b", "c"], r"\b0\b.*'a'.*'b'"),
+        (["b", "a"], r"\b2\b.*None.*'c'"),
     ):
         names.write_text(json.dumps(changed))
-        with pytest.raises(ClassMapError, match=rf"names\.json.*{found}.*class_map\.json"):
+        with pytest.raises(ClassMapError, match=rf"names\.json.*{found}"):
             load_class_map(benchmark, locations)
 
     names.unlink()

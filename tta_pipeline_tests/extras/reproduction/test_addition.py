@@ -205,22 +205,22 @@ def edit_plan(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], No
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a flipped bit": (lambda folder: flip(result_of(folder, "tent")), "is damaged"),
-    "flipped predictions": (lambda folder: flip(predictions_of(folder)), "hashes to"),
-    "no predictions": (lambda folder: predictions_of(folder).unlink(), "is missing or a link"),
+    "flipped predictions": (lambda folder: flip(predictions_of(folder)), "has sha256"),
+    "no predictions": (lambda folder: predictions_of(folder).unlink(), "is missing, or is a link"),
     "another number": (
         lambda folder: forge(result_of(folder, "tent"), lambda result: with_facts(result, num_correct=3)),
         "num_correct",
     ),
     "other predictions": (
         lambda folder: forge(result_of(folder, "tent"), lambda r: with_facts(r, predictions_sha256="0" * 64)),
-        "has other predictions than",
+        "has different predictions from",
     ),
     "another benchmark": (
         lambda folder: forge(result_of(folder, "tent"), lambda result: replace(result, benchmark="other")),
         "is in the wrong folder",
     ),
-    "a link": (lambda folder: link_away(result_of(folder, "tent")), "is missing or a link"),
-    "linked predictions": (lambda folder: link_away(predictions_of(folder)), "is missing or a link"),
+    "a link": (lambda folder: link_away(result_of(folder, "tent")), "is missing, or is a link"),
+    "linked predictions": (lambda folder: link_away(predictions_of(folder)), "is missing, or is a link"),
     "a way out": (edit_plan(lambda plan: plan["streams"][0].__setitem__(0, "../../../../x")), "expected letters"),
     "a script": (edit_plan(lambda plan: plan["labels"].update(model="<script>")), "expected letters"),
     "another name": (edit_plan(lambda plan: plan["labels"].update(experiment="norm")), "is the plan of norm"),
@@ -228,7 +228,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         edit_plan(lambda plan: plan["labels"]["shifts"]["contrast"].update(shift_position="first")),
         "expected a whole number",
     ),
-    "a number for text": (edit_plan(lambda plan: plan["streams"][0][2][0].__setitem__(0, 5)), "is no plan"),
+    "a number for text": (edit_plan(lambda plan: plan["streams"][0][2][0].__setitem__(0, 5)), "is not a plan"),
     "no plan": (edit_plan(dict.clear), "is not a plan"),
     "no plans": (lambda folder: shutil.rmtree(folder / "results" / "small" / "plans"), "expected a folder that"),
     "no results": (edit_plan(lambda plan: plan.update(streams=[])), "has no results"),
@@ -270,7 +270,7 @@ def test_results_by_other_code_are_added_too(root: Path, copied: Path):
         ("cut.tar.gz", "cannot be unpacked"),
         ("out.tar", "cannot be unpacked"),
         ("none.tar", "No such file"),
-        ("picture.png", "expected a folder, or an archive"),
+        ("picture.png", "is neither a folder nor a known archive"),
     ],
 )
 def test_an_archive_that_harms_is_refused(root: Path, published: Path, tmp_path: Path, archive: str, expected: str):
@@ -316,7 +316,7 @@ def test_an_archive_that_would_fill_the_disk_is_refused(
         ("../alice", "expected letters"),
         ("a:b", "expected letters"),
         ("", "expected letters"),
-        ("alice", "exists already"),
+        ("alice", "already exists"),
     ],
 )
 def test_a_name_is_plain_and_free(added: Path, published: Path, name: str, expected: str):

@@ -209,7 +209,7 @@ def test_a_stream_with_other_cells_here_is_refused(root: Path, copied: Path):
     done = ask(root, "results", "reproduce", str(copied), "tent")
 
     assert done.exit_code == 1
-    assert "stream contrast|5 of small has 1 cell here, the published one 2" in in_one_line(done.stderr)
+    assert "stream contrast|5 of small has 1 cell here, but 2 in the published result" in in_one_line(done.stderr)
     assert "fog|5 at position 0" in in_one_line(done.stderr)
 
 
@@ -284,7 +284,10 @@ def test_a_dataset_in_a_file_of_its_own_is_published_beside_the_benchmark(root: 
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
-    [((), "has 3 experiments; expected one name: choose norm, source, tent"), (("tint",), "no experiment 'tint'")],
+    [
+        ((), "contains 3 experiments; expected one name: choose one of norm, source, tent"),
+        (("tint",), "no experiment 'tint'"),
+    ],
 )
 def test_who_names_no_experiment_is_told_which_there_are(root: Path, published: Path, asked: tuple, expected: str):
     """A folder has several experiments."""

@@ -141,5 +141,5 @@ def test_a_sample_without_its_loose_file_is_refused_before_the_training(shard_se
 
 def test_webdataset_is_refused_where_processes_would_get_different_numbers(shard_set: ShardSet):
     """It deals whole shards over the processes."""
-    with pytest.raises(StreamError, match=r"\bwebdataset\b.*\bbuffer\b.* 2 "):
+    with pytest.raises(StreamError, match=r"\bbuffer\b.*\bwebdataset\b.* 2 "):
         opened(shard_set, settings={"loader": "webdataset", "shuffle": "buffer"}, num_ranks=2)

@@ -236,9 +236,9 @@ def test_held_out_images_choose_the_best_epoch(data: Locations):
 @pytest.mark.parametrize(
     ("settings", "found"),
     [
-        ({"select": "best"}, "select best .*val_fraction"),
-        ({"warmup_epochs": 1}, "warmup_epochs 1.* one_cycle"),
-        ({"schedule": "cosine", "warmup_epochs": 2}, "warmup_epochs 2.* 2 "),
+        ({"select": "best"}, "select is best.*val_fraction"),
+        ({"warmup_epochs": 1}, "warmup_epochs is 1.* one_cycle"),
+        ({"schedule": "cosine", "warmup_epochs": 2}, "warmup_epochs is 2.* 2 "),
         ({"fine_tune": True}, "fine_tune .*small"),
         ({"network": {"kind": "small"}}, "width .*network"),
     ],

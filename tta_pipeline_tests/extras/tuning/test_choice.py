@@ -234,5 +234,5 @@ def test_a_file_without_tuning_is_told_to_have_a_section():
     """Without the section there is no experiment to choose from."""
     untuned = benchmark_of().model_copy(update={"tuning": {}})
 
-    with pytest.raises(BenchmarkFileError, match=r"'tent' .*\bsmall\b.*tuning: \{tent: \{grid: "):
+    with pytest.raises(BenchmarkFileError, match=r"\btent\b.*\bsmall\b.*tuning: \{tent: \{grid: "):
         require_tunable(untuned, "tent")
