@@ -122,7 +122,7 @@ def test_a_name_that_is_taken_is_refused(install: Install):
     for name, said in (
         ("tent", "method 'tent' is provided by tta_pipeline and by one-more-tent; expected only one package"),
         ("twice", "by another and by one-more-tent|by one-more-tent and by another"),
-        ("a+b", "'a\\+b' of the package one-more-tent; expected a name of letters"),
+        ("a+b", "'a\\+b' of the package one-more-tent; expected a name with letters"),
     ):
         with pytest.raises(ValueError, match=said):
             find_method(name)
