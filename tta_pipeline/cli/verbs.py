@@ -27,9 +27,9 @@ class Verb(click.Command):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            if ctx.parent is None:
-                error.message = in_lines(error.message)
-            raise
+            if ctx.parent is not None:
+                raise
+            raise click.UsageError(in_lines(error.format_message()), ctx=error.ctx) from None
         except KeyboardInterrupt:
             raise InterruptedExit from None
 
