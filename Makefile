@@ -3,11 +3,13 @@
 # make check                       what a change must pass: format, lint, types, tests
 # make test-cluster                the tests that need a scheduler, Slurm or Ray, as far as one is installed
 # make test-wheel                  the package, built and alone in an environment
+# make test-slow                   soaks, simulations and every printed command
+# make test-all                    all of these but test-oldest
 # make test-oldest                 the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-wheel test-cluster test-oldest ui bench check lint
+.PHONY: help demo docs test test-slow test-all test-wheel test-cluster test-oldest ui bench check lint
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -45,6 +47,11 @@ test-cluster: $(WITH_TOOLS)
 
 test-wheel: $(WITH_TOOLS)
 	@$(BIN)/pytest -m wheel tta_pipeline_tests/wheel
+
+test-slow: $(WITH_TOOLS)
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -m slow -n 2 --dist loadscope --no-loadscope-reorder
+
+test-all: lint test test-slow test-wheel test-cluster
 
 # An old library uses what the newest of those below it deprecate: matplotlib 3.9 of pyparsing, as an example.
 test-oldest: $(OLDEST)/.installed
