@@ -7,8 +7,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline_tests.conftest import SMALL, Project, in_one_line, new_project
+from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, in_one_line, new_project
 from tta_pipeline_tests.result_paths import results_of
 
 EXPERIMENTS = ("source", "norm", "tent")
@@ -34,10 +36,18 @@ def test_a_part_without_shards_says_what_to_type(project: Project):
     assert done.stderr.strip().endswith("`tta-pipeline run small --part prepare`")
 
 
-def test_two_processes_make_the_results_of_one(sweep: Project, tmp_path: Path):
-    """Everything from nothing, each result once and in the database; each line names its part."""
+@pytest.fixture
+def prepared(sweep: Project, tmp_path: Path) -> Project:
+    """The small benchmark with its shards and its model, and without results."""
     project = new_project(tmp_path)
+    copy_benchmark(sweep, project, without=("report", "results", "source"))
     project.add_benchmark("small", SMALL)
+    return project
+
+
+def test_two_processes_make_the_results_of_one(sweep: Project, prepared: Project):
+    """Each result once and in the database; each line names its part."""
+    project = prepared
 
     done = project.run("tta-pipeline", "run", "small", "--processes", "2")
 
@@ -49,12 +59,9 @@ def test_two_processes_make_the_results_of_one(sweep: Project, tmp_path: Path):
     assert len(predictions(sweep)) == counted
 
 
-def test_ctrl_c_ends_all_processes(tmp_path: Path):
+def test_ctrl_c_ends_all_processes(prepared: Project, tmp_path: Path):
     """Within seconds, with the status of an interrupted command."""
-    project = new_project(tmp_path)
-    project.add_benchmark("small", SMALL)
-    assert 0 == project.run("tta-pipeline", "run", "small", "--part", "prepare").returncode
-    log = tmp_path / "log"
+    project, log = prepared, tmp_path / "log"
     with log.open("wb") as file:
         command = [sys.executable, "-m", "tta_pipeline", "run", "small", "--processes", "2"]
         running = subprocess.Popen(command, env=project.environment, stdout=file, stderr=file, start_new_session=True)

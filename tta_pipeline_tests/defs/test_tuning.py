@@ -341,7 +341,7 @@ def test_missing_shards_of_a_run_are_refused_with_the_command_that_makes_them(co
     """A run of the asset alone makes nothing else, and evaluates nothing."""
     shutil.rmtree(copy.locations.root / "small" / "shards" / "spatter")
 
-    with pytest.raises(EvaluationError, match=r"no shards of spatter\|5, the first in .*small/held_out/tar_shards"):
+    with pytest.raises(EvaluationError, match=r"no shards for spatter\|5, the first in .*small/held_out/tar_shards"):
         search(copy.locations).run(machine=HERE, run_id="", tell=print)
 
 

@@ -135,7 +135,7 @@ def test_shards_of_others_with_such_names_are_refused(tmp_path: Path, *, in_clas
 
     assert 1 == finished.exit_code
     (line,) = in_one_line(finished.stderr).splitlines()[-1:]
-    assert re.search(r"a.tar: found the name b'.*caf\\xe9.*', which is not UTF-8", line), line
+    assert re.search(r"a.tar: the name b'.*caf\\xe9.*' is not UTF-8", line), line
     assert ["a.tar"] == [path.name for path in (tmp_path / "shards").iterdir()]
 
 

@@ -202,8 +202,8 @@ def test_numbers_from_0_are_labels(tmp_path: Path):
         (b"a.png 1\na.png 2\n", r"\b2\b.*a\.png"),
         (b"1\n0\n", r"\b2\b.*'0'.*\b1\b.*\b2\b"),
         (b"1\n-1\n", r"\b2\b.*-1"),
-        (b"1\n1.5\n", r"line 2 .*1\.5"),
-        (b"1\n[0, 1]\n", r"line 2 .*\[0, 1\]"),
+        (b"1\n1.5\n", r"entry 2 .*1\.5"),
+        (b"1\n[0, 1]\n", r"entry 2 .*\[0, 1\]"),
         (b"1\n\xff\n", "0xff"),
     ],
 )
@@ -300,5 +300,5 @@ def test_an_archive_in_place_of_the_file_in_it_is_named_as_such(tmp_path: Path):
         kit.add(write_devkit(tmp_path / "meta.mat", DEVKIT), "ILSVRC2012_devkit_t12/data/meta.mat")
 
     for read in (read_ground_truth, read_classes, read_devkit_ids):
-        with pytest.raises(ClassMapError, match=r"`tar -xf .*t12\.tar\.gz`"):
+        with pytest.raises(ClassMapError, match=r"t12\.tar\.gz is an archive"):
             read(tmp_path / "ILSVRC2012_devkit_t12.tar.gz")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.conftest import Project, in_one_line
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,9 @@ def test_a_wrong_option_ends_with_status_2(options: tuple[str, ...], shard_set: 
     assert 2 == finished.returncode
     assert "Traceback" not in finished.stderr
     if options[0] == "--loader":
-        assert "'indexd' is not a loader; expected one of indexed, webdataset, imagefolder" in finished.stderr
+        assert "'indexd' is not a loader; expected one of indexed, webdataset, imagefolder" in in_one_line(
+            finished.stderr
+        )
 
 
 def test_a_folder_without_a_manifest_is_refused(project: Project):

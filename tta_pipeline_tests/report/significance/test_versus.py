@@ -17,7 +17,7 @@ from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.report.significance.estimates import bootstrap_means, percentile_interval
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import hash_file
-from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, copied_results
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, copied_results, in_one_line
 
 Ask = Callable[..., Result]
 
@@ -221,7 +221,7 @@ def test_options_that_would_have_no_effect_are_refused(ask: Ask, options: tuple[
     refused = ask("norm", "source", *options)
 
     assert 2 == refused.exit_code
-    assert said in refused.output
+    assert said in in_one_line(refused.output)
 
 
 @pytest.mark.parametrize(
@@ -238,4 +238,4 @@ def test_experiments_without_common_results_are_refused(ask: Ask, names: tuple[s
     refused = ask(*names)
 
     assert refused.exit_code
-    assert said in refused.output
+    assert said in in_one_line(refused.output)

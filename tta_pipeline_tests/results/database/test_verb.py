@@ -23,7 +23,7 @@ from tta_pipeline.errors import QuestionError
 from tta_pipeline.report.answers import Answer
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
-from tta_pipeline_tests.conftest import launcher
+from tta_pipeline_tests.conftest import in_one_line, launcher
 from tta_pipeline_tests.results.database.made import record
 
 
@@ -121,7 +121,9 @@ def test_robustbenchs_own_table_is_read(ask, tmp_path: Path):
     assert [("source", True), ("tent", False)] == [(row["experiment"], row["agrees"]) for row in found]
     assert [0.52, 0.52] == pytest.approx([row["published_error"] for row in found])
     assert "no experiment has cells and the name of a line" in ask("--reference", path).output
-    assert "expected one of AlexNet, Standard_R50" in ask("--reference", path, "--reference-row", "R50").output
+    assert "expected one of AlexNet, Standard_R50" in in_one_line(
+        ask("--reference", path, "--reference-row", "R50").output
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,7 @@ def test_a_faulty_table_is_refused(ask, tmp_path: Path, text: str, message: str)
     refused = ask("--reference", str(tmp_path / "published.csv"))
 
     assert refused.exit_code != 0
-    assert message in " ".join(refused.output.split())
+    assert message in " ".join(in_one_line(refused.output).split())
 
 
 def test_programs_get_every_column_and_digit(ask):
@@ -318,7 +320,7 @@ def test_a_run_that_is_not_one_is_named(ask, run: str, found: str):
     finished = ask("--runs", run, "other", verb="compare")
 
     assert 2 == finished.exit_code
-    assert found in finished.stderr
+    assert found in in_one_line(finished.stderr)
     assert "FROM runs" in finished.stderr
 
 
@@ -401,7 +403,7 @@ def test_a_refusal_is_one_line_for_the_user(ask, sql: str, said: str):
 
     assert 2 == finished.exit_code
     assert "Traceback" not in finished.output
-    *_, line = finished.stderr.splitlines()
+    *_, line = in_one_line(finished.stderr).splitlines()
     assert line.startswith("Error: ")
     assert said in line
 
