@@ -2,6 +2,7 @@
 # make docs                        the documents as a site, in site/
 # make check                       what a change must pass: format, lint, types, tests
 # make test-cluster                the tests that need a scheduler, Slurm or Ray, as far as one is installed
+# make test-web                    the web UI: what it lists, starts, cancels and refuses
 # make test-wheel                  the package, built and alone in an environment
 # make test-slow                   soaks, simulations and every printed command
 # make test-all                    all of these but test-oldest
@@ -9,7 +10,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-slow test-all test-wheel test-cluster test-oldest ui bench check lint
+.PHONY: help demo docs test test-slow test-all test-web test-wheel test-cluster test-oldest ui bench check lint
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -45,13 +46,16 @@ test: $(WITH_TOOLS)
 test-cluster: $(WITH_TOOLS)
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster tta_pipeline_tests/extras/cluster
 
+test-web: $(WITH_TOOLS)
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -m "web and not slow" tta_pipeline_tests/web
+
 test-wheel: $(WITH_TOOLS)
 	@$(BIN)/pytest -m wheel tta_pipeline_tests/wheel
 
 test-slow: $(WITH_TOOLS)
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -m slow -n 2 --dist loadscope --no-loadscope-reorder
 
-test-all: lint test test-slow test-wheel test-cluster
+test-all: lint test test-slow test-web test-wheel test-cluster
 
 # An old library uses what the newest of those below it deprecate: matplotlib 3.9 of pyparsing, as an example.
 test-oldest: $(OLDEST)/.installed

@@ -32,6 +32,7 @@ GRIDS = {
     "digits_c": {"corruption": list(COMMON_CORRUPTIONS), "severity": ["1", "2", "3", "4", "5"]},
 }
 HOSTILE_KEY = "../../x|1"
+pytestmark = pytest.mark.web
 
 
 @pytest.fixture(scope="module")
