@@ -1,5 +1,6 @@
 """Evaluations on a simulated accelerator: predictions, waits of the host, and memory."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,25 @@ OF_DRAWS = tuple(f"{method}+batch/reset_each_shift" for method in ("cotta", "rot
 OF_ADDED = tuple(f"tent+{params}/reset_each_shift" for params in ADDED)
 OF_PROTOCOLS = tuple(f"tent/{protocol}" for protocol in PROTOCOLS)
 OF_BOTH = tuple(f"{method}/{protocol}" for method in METHODS for protocol in PROTOCOLS)
+CASES = tuple(dict.fromkeys(OF_METHODS + OF_DRAWS + OF_ADDED + OF_PROTOCOLS))
+QUICK = frozenset(
+    (
+        *(f"{method}/reset_each_shift" for method in ("source", "norm", "tent", "t3a", "roid")),
+        "roid+batch/reset_each_shift",
+        "tent+adapters/reset_each_shift",
+        "tent/episodic",
+        "tent/mixed",
+        "tent/continual",
+    )
+)
+"""Cases of each kind that take little time: without and with gradients, with a memory and with views; the others are
+slow tests."""
 Lines = dict[str, dict[str, Any]]
+
+
+def quick_first(cases: Sequence[str]) -> list[Any]:
+    """Return *cases* as parameters, the mark of slow tests on all but the quick ones."""
+    return [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +49,14 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cases(root: Path) -> Lines:
-    """What happened in each method, and in each protocol."""
-    return {
-        line["case"]: line
-        for line in run("cases", root, *dict.fromkeys(OF_METHODS + OF_DRAWS + OF_ADDED + OF_PROTOCOLS))
-    }
+def cases(root: Path, request: pytest.FixtureRequest) -> Lines:
+    """What happened in each case that the selected tests look at."""
+    own = [item for item in request.session.items if item.path == request.path]
+    asked = {item.callspec.params.get("case") for item in own if hasattr(item, "callspec")}
+    return {line["case"]: line for line in run("cases", root, *(case for case in CASES if case in asked))}
 
 
-@pytest.mark.parametrize("case", dict.fromkeys(OF_METHODS + OF_DRAWS + OF_ADDED + OF_PROTOCOLS))
+@pytest.mark.parametrize("case", quick_first(CASES))
 def test_predictions_are_those_of_the_cpu(cases: Lines, case: str):
     """To the last bit, and no memory is freed while a stream uses it."""
     assert cases[case]["cpu"] == cases[case]["simulated"]
@@ -59,10 +77,10 @@ def test_every_method_under_every_protocol_predicts_as_on_the_cpu(root: Path):
 _STEPS_OF_LAME = "methods/gradient_free/lame.py:_energy item"
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_waits_of_a_batch_are_those_of_the_committed_list(cases: Lines, method: str):
+@pytest.mark.parametrize("case", quick_first(OF_METHODS))
+def test_waits_of_a_batch_are_those_of_the_committed_list(cases: Lines, case: str):
     """Another one is a loss of speed that a GPU shows: do without it, or add it to the list with its reason."""
-    committed, found = waits_of_methods()[method], most(cases[f"{method}/reset_each_shift"]["waits"])
+    committed, found = waits_of_methods()[case.partition("/")[0]], most(cases[case]["waits"])
 
     # LAME stops at a tolerance below the rounding of float32, which differs between processors.
     steps = [waits.pop(_STEPS_OF_LAME, 0) for waits in (committed, found)]
@@ -70,7 +88,7 @@ def test_waits_of_a_batch_are_those_of_the_committed_list(cases: Lines, method: 
     assert abs(steps[0] - steps[1]) <= 3
 
 
-@pytest.mark.parametrize("case", OF_DRAWS + OF_ADDED)
+@pytest.mark.parametrize("case", quick_first(OF_DRAWS + OF_ADDED))
 def test_a_choice_causes_no_other_wait(cases: Lines, case: str):
     """One draw for a batch, or parameters that are added: in no batch does the host wait more often than without."""
     committed, found = waits_of_methods()[case.partition("+")[0]], most(cases[case]["waits"])
@@ -83,6 +101,11 @@ def test_a_choice_causes_no_other_wait(cases: Lines, case: str):
 def test_the_device_never_runs_out_of_work(method: str):
     """Inside a batch, the host waits for nothing that was just submitted: only for copies, and batches long before."""
     assert {"event"} == {place.rpartition(" ")[2] for place in waits_of_methods()[method]}
+
+
+def test_each_method_has_its_waits():
+    """One that is added without them fails before its waits are counted, which most tests of this do slowly."""
+    assert set(METHODS) == set(waits_of_methods())
 
 
 def test_each_wait_has_a_reason():
