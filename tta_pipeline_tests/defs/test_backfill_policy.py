@@ -39,12 +39,12 @@ def runs(asked: list[str], policy: dg.BackfillPolicy) -> list[list[str]]:
     return [[str(key) for key in GRID.get_partition_keys_in_range(each)] for each in ranges]
 
 
-@pytest.mark.parametrize("cells_per_run", ["", "1", "2", "3", "4", "5", "7", "12"])
+@pytest.mark.parametrize("cells_per_run", ["", "1", "5", "12"])
 def test_runs_name_the_asked_cells_once(monkeypatch: pytest.MonkeyPatch, cells_per_run: str):
     """Whatever is left out of the grid: a range that is cut by list position would name others (dagster#27746)."""
     monkeypatch.setenv("TTA_CELLS_PER_RUN", cells_per_run)
     draw = random.Random(0)
-    for asked in (CELLS, *(draw.sample(CELLS, draw.randint(1, len(CELLS))) for _ in range(100))):
+    for asked in (CELLS, *(draw.sample(CELLS, draw.randint(1, len(CELLS))) for _ in range(30))):
         found = runs(asked, backfill_policy())
 
         assert sorted(asked) == sorted(cell for run in found for cell in run)

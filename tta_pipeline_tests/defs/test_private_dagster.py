@@ -12,8 +12,10 @@ PACKAGE = Path(tta_pipeline.__file__).parent
 
 def private_names(path: Path) -> set[str]:
     """Return what the Python file at *path* imports from private modules of Dagster."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    found, text = set(), path.read_text()
+    if "dagster._" not in text:  # to parse all files takes most of a second
+        return found
+    for node in ast.walk(ast.parse(text)):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else names
         if any(name.startswith("dagster._") for name in modules):

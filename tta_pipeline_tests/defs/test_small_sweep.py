@@ -1,7 +1,5 @@
 """One run over a range of cells, through the real command line."""
 
-import json
-import shutil
 from pathlib import Path
 
 import dagster as dg
@@ -11,15 +9,8 @@ import pytest
 from tta_pipeline.domain.cells import CLEAN, TRAIN
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import (
-    SMALL,
-    SMALL_CELLS,
-    SMALL_RANGE,
-    UNPUBLISHED,
-    Project,
-    copy_benchmark,
-    new_project,
-)
+from tta_pipeline_tests.conftest import SMALL_CELLS, SMALL_RANGE, Project, copied_results
+from tta_pipeline_tests.defs.in_process import execute, what_failed
 from tta_pipeline_tests.result_paths import result_paths
 
 
@@ -105,19 +96,14 @@ def test_train_and_test_images_are_different_ones(sweep: Project):
 
 def test_a_cell_alone_has_the_predictions_it_had_after_others(sweep: Project, tmp_path: Path):
     """Evaluated alone and with one decoding thread, a cell predicts what it predicted at the end of a sweep."""
-    project = new_project(tmp_path)
-    project.add_benchmark("small", SMALL)
-    copy_benchmark(sweep, project, without=("source", "report"))
-    config = {
-        "ops": {"small__evaluation__tent": {"config": {"force": True}}},
-        "resources": {"compute": {"config": {"decode_threads": 1}}},
-    }
+    project = copied_results(sweep, tmp_path)
 
-    finished = project.materialize(
-        "small/evaluation/tent", "--partition", "contrast|5", "--config-json", json.dumps(config)
-    )
+    finished = execute(
+        project, ["small/evaluation/tent"], ["contrast|5"], publishes=True, compute={"decode_threads": 1},
+        config={"small__evaluation__tent": {"config": {"force": True}}},
+    )  # fmt: skip
 
-    assert 0 == finished.returncode, finished.stderr[-3000:]
+    assert finished.success, what_failed(finished)
     with open_metrics(project.locations.metrics) as connection:
         compared = connection.execute(
             "SELECT DISTINCT corruption, severity, same_predictions FROM run_comparison WHERE experiment = 'tent'"
@@ -126,19 +112,21 @@ def test_a_cell_alone_has_the_predictions_it_had_after_others(sweep: Project, tm
 
 
 def test_a_finished_cell_is_not_evaluated_again(sweep: Project, tmp_path: Path):
-    """A repeated run over the range stores nothing new and says so."""
-    project = new_project(tmp_path)
-    shutil.copytree(sweep.locations.root, project.locations.root, ignore=UNPUBLISHED)
-    shards = project.locations.shards("small", SMALL_CELLS[0])
+    """A repeated run over the range shards, trains, evaluates and stores nothing new."""
+    project = copied_results(sweep, tmp_path)
+    made = ("tar_shards", "shard_manifest", "evaluation/tent", "clean/shard_manifest", "clean/evaluation/tent")
+    small = project.locations.root / "small"
+    (small / "source").symlink_to(sweep.locations.root / "small" / "source")
 
-    def written() -> dict[str, int]:
+    def written() -> dict[Path, int]:
         # The note of verified files names inodes, and a copy has others.
-        return {path.name: path.stat().st_mtime_ns for path in shards.iterdir() if path.name != "verified.json"}
+        files = [*(small / "shards").rglob("*"), *(small / "source_models").rglob("*")]
+        return {path: path.stat().st_mtime_ns for path in files if path.is_file() and path.name != "verified.json"}
 
     before = written()
 
-    finished = project.materialize("+group:small or +group:small_clean", "--partition-range", SMALL_RANGE)
+    finished = execute(project, [f"small/{name}" for name in (*made, "source_model")], SMALL_RANGE.split("..."))
 
-    assert 0 == finished.returncode, finished.stderr[-3000:]
+    assert finished.success, what_failed(finished)
     assert len(result_paths(sweep.locations.root)) == len(result_paths(project.locations.root))
     assert before == written()

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
+from tta_pipeline_tests.defs.in_process import execute, what_failed
 from tta_pipeline_tests.flat_facts import flat_row
 from tta_pipeline_tests.result_paths import results_of
 
@@ -21,10 +22,9 @@ def test_staged_cells_give_the_same_predictions(sweep: Project, tmp_path: Path):
     own = new_project(tmp_path)
     own.add_benchmark("small", SMALL)
     copy_benchmark(sweep, own, without=("source", "report", "results"))
-    config = json.dumps({"resources": {"compute": {"config": {"local_scratch_dir": str(tmp_path / "stage")}}}})
-    cells = ("--partition-range", "contrast|3...contrast|5")
-    finished = own.materialize("small/evaluation/source", *cells, "--config-json", config)
-    assert 0 == finished.returncode, finished.stderr[-3000:]
+    compute = {"local_scratch_dir": str(tmp_path / "stage")}
+    finished = execute(own, ["small/evaluation/source"], ["contrast|3", "contrast|5"], compute=compute)
+    assert finished.success, what_failed(finished)
 
     straight, staged = contrast_5(sweep), contrast_5(own)
     assert straight["predictions_sha256"] == staged["predictions_sha256"]

@@ -3,10 +3,12 @@
 import dagster as dg
 import pytest
 
+from tta_pipeline.definitions import build_definitions
 from tta_pipeline.defs.evaluation import EVERY_SAMPLE
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline_tests.conftest import LEAVES_RECORDS, SMALL, Project, copy_benchmark, new_project
+from tta_pipeline_tests.defs.in_process import execute, what_failed
 from tta_pipeline_tests.flat_facts import flat_row
 from tta_pipeline_tests.result_paths import results_of
 
@@ -16,6 +18,7 @@ EXPERIMENTS = """
   gradual: {model: cnn, method: norm, batch_size: 32, protocol: gradual}
   few: {model: cnn, method: norm, batch_size: 32, severities: [5], subset: {first: 40}}
 """
+CONTINUAL = dg.AssetKey(["small", "evaluation", "continual"])
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +54,10 @@ def test_a_command_evaluates_all_streams_of_a_severity(streamed: Project):
 def test_a_stream_shows_its_visits_and_what_it_was_made_of(streamed: Project):
     """The page of a partition has a row for each visit, and its check has passed."""
     with dg.DagsterInstance.from_config(str(streamed.home)) as instance:
-        key = dg.AssetKey(["small", "evaluation", "continual"])
-        event = instance.get_latest_materialization_event(key)
+        event = instance.get_latest_materialization_event(CONTINUAL)
         assert "5" == event.asset_materialization.partition
         metadata = event.asset_materialization.metadata
-        check = dg.AssetCheckKey(key, EVERY_SAMPLE)
+        check = dg.AssetCheckKey(CONTINUAL, EVERY_SAMPLE)
         (record,) = instance.event_log_storage.get_asset_check_execution_history(check, limit=1)
 
     assert 2 == metadata["num_segments"].value
@@ -65,27 +67,27 @@ def test_a_stream_shows_its_visits_and_what_it_was_made_of(streamed: Project):
 
 def test_a_range_of_severities_is_one_run(streamed: Project):
     """With a result for each; what is finished is not done again."""
-    finished = streamed.materialize("small/evaluation/continual", "--partition-range", "3...5")
+    finished = execute(streamed, ["small/evaluation/continual"], ["3", "5"])
 
-    assert 0 == finished.returncode, finished.stderr[-3000:]
+    assert finished.success, what_failed(finished)
     found = results_of(streamed.locations.root, "small", "continual")
     assert ["3", "3", "5", "5"] == [each.result.key for each in found]
 
 
 def test_a_severity_that_is_none_is_refused(streamed: Project):
     """A cell is none either."""
-    for key in ("6", "contrast|5"):
-        assert 0 != streamed.materialize("small/evaluation/continual", "--partition", key).returncode
+    graph = build_definitions(streamed.locations).resolve_asset_graph()
+
+    assert ["3", "5"] == graph.get(CONTINUAL).partitions_def.get_partition_keys()
+    assert 0 != streamed.materialize("small/evaluation/continual", "--partition", "contrast|5").returncode
 
 
 def test_cells_beside_an_experiment_are_passed_over(streamed: Project):
     """In a run over the whole grid an experiment of one severity evaluates its own cells, of each its subset."""
-    finished = streamed.materialize("small/evaluation/few", "--partition-range", "gaussian_noise|3...contrast|5")
+    finished = execute(streamed, ["small/evaluation/few"], ["gaussian_noise|3", "contrast|5"])
 
-    assert 0 == finished.returncode, finished.stderr[-3000:]
-    with dg.DagsterInstance.from_config(str(streamed.home)) as instance:
-        versions = instance.get_latest_materialization_event(dg.AssetKey(["small", "evaluation", "few"]))
-    assert versions.asset_materialization.partition
+    assert finished.success, what_failed(finished)
+    assert finished.asset_materializations_for_node("small__evaluation__few")[0].partition
     found = results_of(streamed.locations.root, "small", "few")
     assert ["contrast-5", "gaussian_noise-5"] == [each.result.key for each in found]
     facts = flat_row(found[0].result.evaluations[0])
