@@ -1,16 +1,16 @@
 """`run --part` and `run --processes`: the same results, once each, and an end of all processes."""
 
 import os
+import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, in_one_line, new_project
+from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, in_one_line, launcher, new_project
+from tta_pipeline_tests.launcher import forked_python
 from tta_pipeline_tests.result_paths import results_of
 
 EXPERIMENTS = ("source", "norm", "tent")
@@ -23,6 +23,23 @@ def predictions(project: Project) -> list[tuple[str, str, str]]:
         for name in EXPERIMENTS
         for each in results_of(project.locations.root, "small", name)
     )
+
+
+WITH_FORKED_PARTS = """
+import sys
+sys.executable = sys.argv.pop(1)
+from tta_pipeline.__main__ import main
+main()
+"""
+"""The program of the verbs; processes that it starts run the Python that the first argument names."""
+
+
+def python_that_is_forked(folder: Path) -> Path:
+    """Write a Python into *folder* that need not import this project again; that of Ctrl-C's test is a real one."""
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\nexec {forked_python(launcher().address)} "$@"\n')
+    program.chmod(0o755)
+    return program
 
 
 def test_a_part_without_shards_says_what_to_type(project: Project):
@@ -45,26 +62,31 @@ def prepared(sweep: Project, tmp_path: Path) -> Project:
     return project
 
 
-def test_two_processes_make_the_results_of_one(sweep: Project, prepared: Project):
-    """Each result once and in the database; each line names its part."""
-    project = prepared
+def test_two_processes_make_the_results_of_one(sweep: Project, prepared: Project, tmp_path: Path):
+    """Each that was asked for once and in the database, after the shards that lack; each line names its part."""
+    shutil.rmtree(prepared.locations.root / "small/shards/contrast/5")
+    asked = ("--experiment", "norm", "--corruption", "contrast", "--severity", "3", "--severity", "5")
 
-    done = project.run("tta-pipeline", "run", "small", "--processes", "2")
+    done = launcher().run(
+        ["python", "-c", WITH_FORKED_PARTS, str(python_that_is_forked(tmp_path)), "run", "small", *asked,
+         "--processes", "2"], prepared.environment, timeout_s=600,
+    )  # fmt: skip
 
     assert 0 == done.returncode, done.stderr
-    assert predictions(sweep) == predictions(project)
+    expected = [each for each in predictions(sweep) if each[0] == "norm" and each[1].startswith("contrast-")]
+    assert expected == predictions(prepared)
     assert {"1/2", "2/2"} <= {line.partition(":")[0] for line in done.stderr.splitlines()}
-    with open_metrics(project.locations.metrics) as connection:
+    with open_metrics(prepared.locations.metrics) as connection:
         (counted,) = connection.execute("SELECT count(*) FROM evaluations WHERE counts").fetchone() or ()
-    assert len(predictions(sweep)) == counted
+    assert 2 == len(expected) == counted
 
 
 def test_ctrl_c_ends_all_processes(prepared: Project, tmp_path: Path):
     """Within seconds, with the status of an interrupted command."""
-    project, log = prepared, tmp_path / "log"
+    log = tmp_path / "log"
     with log.open("wb") as file:
-        command = [sys.executable, "-m", "tta_pipeline", "run", "small", "--processes", "2"]
-        running = subprocess.Popen(command, env=project.environment, stdout=file, stderr=file, start_new_session=True)
+        command = ["tta-pipeline", "run", "small", "--processes", "2"]
+        running = launcher().start(command, env=prepared.environment, stdout=file, stderr=file, start_new_session=True)
     while b"1/2: " not in log.read_bytes():
         assert running.poll() is None, log.read_text()
         time.sleep(0.1)
