@@ -107,7 +107,7 @@ def typed(folder: Path, *command: str, **variables: str) -> subprocess.Completed
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `init` writes, the recipes' files beside it, and every experiment evaluated by the verb `run`."""
+    """What `init` writes, the recipes' files beside it, and every experiment evaluated by `run`, without a report."""
     folder = tmp_path_factory.mktemp("own") / "project"
     create_project(folder)
     (folder / "my_method.py").write_text(recipe("MIRRORED"))
@@ -121,13 +121,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sha256 = hashlib.sha256(weights.read_bytes()).hexdigest()
     (folder / "data/benchmarks/mine.yaml").write_text(BENCHMARK.format(weights=weights, sha256=sha256))
     (folder / "data/benchmarks/first.yaml").unlink()
-    made = typed(folder, "tta-pipeline", "run", "mine")
-    assert made.returncode == 0, made.stderr[-5000:]
-    assert not LEFT_OUT.search(made.stderr), made.stderr
-    assert (
-        f"report: {folder / 'data/mine/report/index.html'}; next: tta-pipeline leaderboard, tta-pipeline compare "
-        in made.stdout
-    )
+    for part in ("prepare", "1/1"):
+        made = typed(folder, "tta-pipeline", "run", "mine", "--part", part)
+        assert made.returncode == 0, made.stderr[-5000:]
+        assert not LEFT_OUT.search(made.stderr), made.stderr
     return folder
 
 
@@ -176,13 +173,13 @@ def test_a_second_run_evaluates_nothing_wherever_it_is_typed(project: Path, tmp_
 
 @pytest.fixture
 def broken(project: Path, tmp_path: Path) -> Path:
-    """A copy of the project with another experiment, and one that always fails, and without a report."""
+    """A copy of the project with another experiment, and one that always fails, and without results."""
     there = Path(shutil.copytree(project, tmp_path / "there"))
     method = recipe("MIRRORED").replace("return (", "raise RuntimeError('no') or (").replace("my_method:", "broken:")
     (there / "broken.py").write_text(method)
     with (there / "data/benchmarks/mine.yaml").open("a") as file:
         file.write('  norm: {model: mine, method: norm}\n  broken: {model: mine, method: "broken:MIRRORED"}\n')
-    shutil.rmtree(there / "data/mine/report")
+    shutil.rmtree(there / "data/results")
     return there
 
 
@@ -257,13 +254,15 @@ def test_results_by_earlier_shards_code_and_settings_are_said(project: Path, tmp
 
     file = there / "data/benchmarks/mine.yaml"
     file.write_text(file.read_text().replace("samples_per_shard: 60", "samples_per_shard: 60, seed: 1"))
-    typed(there, "tta-pipeline", "run", "mine", "--experiment", "tent", "--cell", "contrast|5")
+    evaluate = ("tta-pipeline", "run", "mine", "--cell", "contrast|5")
+    for part in ("prepare", "1/1"):
+        typed(there, *evaluate, "--experiment", "tent", "--part", part)
     by_shards = typed(there, "tta-pipeline", "leaderboard")
     method.write_text(edited)
     by_code = typed(there, "tta-pipeline", "leaderboard")
     setting = "class Chosen(Hyperparameters):\n    share: float = 0.5\n\n\nMIRRORED ="
     method.write_text(edited.replace("MIRRORED =", setting).replace(", Hyperparameters())", ", Chosen())"))
-    typed(there, "tta-pipeline", "run", "mine", "--experiment", "mirrored", "--cell", "contrast|5")
+    typed(there, *evaluate, "--experiment", "mirrored", "--part", "1/1")
     by_setting = [typed(there, "tta-pipeline", *verb) for verb in (["leaderboard"], ["results", "list", "mine"])]
     compared = typed(there, "tta-pipeline", "compare", "mirrored", "tent", "--json")
 
@@ -329,12 +328,11 @@ models:
 experiments:
   source: {model: net, method: source}
 """
-SHARDS = ("dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select",
-          "mine/tar_shards,mine/shard_manifest", "--partition-range", "dusk|0...rain|0")  # fmt: skip
+OTHERS = "norm: {model: net, method: norm}\n  mirrored: {model: net, method: 'my_method:MIRRORED'}"
 
 
 def test_a_run_needs_no_source_once_there_are_shards(tmp_path: Path):
-    """A new experiment is evaluated and reported from the shards alone, after the images are gone."""
+    """New experiments are evaluated and reported from the shards alone, after the images are gone."""
     folder = tmp_path / "data" / "benchmarks"
     folder.mkdir(parents=True)
     file = folder / "mine.yaml"
@@ -343,17 +341,22 @@ def test_a_run_needs_no_source_once_there_are_shards(tmp_path: Path):
     for name in ("dusk", "rain"):
         write_tree(tmp_path / "images" / name, classes={"cat": 3, "dog": 3})
     (tmp_path / "my_models.py").write_text(recipe("SmallResNet"))
-    first = typed(tmp_path, *SHARDS, DAGSTER_HOME=str(new_project(tmp_path).home))
+    (tmp_path / "my_method.py").write_text(recipe("MIRRORED"))
+    home = {"DAGSTER_HOME": str(new_project(tmp_path).home)}
+    first = typed(tmp_path, "tta-pipeline", "run", "mine", "--part", "prepare", **home)
     assert first.returncode == 0, first.stderr[-3000:]
 
     shutil.rmtree(tmp_path / "images")
-    file.write_text(text.replace("source: {model: net, method: source}", "norm: {model: net, method: norm}"))
-    again = typed(tmp_path, "tta-pipeline", "run", "mine")
+    file.write_text(text.replace("source: {model: net, method: source}", OTHERS))
+    again = typed(tmp_path, "tta-pipeline", "run", "mine", **home)
 
     assert again.returncode == 0, again.stderr[-3000:]
+    assert not LEFT_OUT.search(again.stderr), again.stderr
     plans = (tmp_path / "data/results/mine/plans").iterdir()
-    assert {"norm.json"} == {path.name for path in plans}
-    assert "norm" in (tmp_path / "data/mine/report/index.html").read_text()
+    assert {"norm.json", "mirrored.json"} == {path.name for path in plans}
+    report = tmp_path / "data/mine/report/index.html"
+    assert f"report: {report}; next: tta-pipeline leaderboard, tta-pipeline compare mirrored norm" in again.stdout
+    assert {"norm", "mirrored"} <= set(re.findall(r"\w+", report.read_text()))
 
 
 def test_a_missing_source_is_named_before_anything_is_made(tmp_path: Path):
