@@ -26,12 +26,13 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import StreamError
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import SMALL, Project, in_one_line, launcher, write_tree
+from tta_pipeline_tests.conftest import SMALL, Project, in_one_line, launcher, start_python, write_tree
 from tta_pipeline_tests.evaluation.test_evaluator import small_model
 from tta_pipeline_tests.hub_server import hub_server
 from tta_pipeline_tests.library_data import draw_cifar10, write_hub_folder
 from tta_pipeline_tests.methods.own_method import Mirrored
 from tta_pipeline_tests.models.onnx_file import write_onnx
+from tta_pipeline_tests.ports import free_ports
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/guides/python.md").read_text()
@@ -271,17 +272,55 @@ def test_a_result_of_a_share_says_so(sweep: Project):
     assert ("rank 1 of 2, first 5", 5) == (few.cell.subset, few.scores.num_samples)
 
 
-def test_two_processes_of_torchrun_read_every_sample_once(sweep: Project):
-    """The example prints the samples of both together, and the figures of each."""
-    small, example = sweep.locations.root / "small", ROOT / "examples/torchrun_forward.py"
-    command = f"python -m torch.distributed.run --standalone --nproc-per-node 2 {example}"
-    given = (str(small / "shards/contrast/5"), str(small / "source_models/cnn.safetensors"))
+EXAMPLE = """
+import runpy, sys
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
 
-    done = launcher().run([*command.split(), *given], {**os.environ, "OMP_NUM_THREADS": "1"}, timeout_s=600)
+
+def test_two_processes_read_every_sample_once(sweep: Project):
+    """The example, in the environment that torchrun gives, prints the samples of both, and the figures of each."""
+    given = torchrun_arguments(sweep)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                   "MASTER_PORT": str(free_ports(1)[0])}  # fmt: skip
+
+    ranks = [
+        start_python(
+            EXAMPLE, *given, env={**environment, "RANK": rank, "LOCAL_RANK": rank}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for rank in "01"
+    ]  # fmt: skip
+    printed, of_second = (rank.communicate(timeout=600)[0] for rank in ranks)
+
+    assert [0, 0] == [rank.returncode for rank in ranks], printed + of_second
+    assert has_both_shares(printed)
+
+
+@pytest.mark.slow
+def test_two_processes_of_torchrun_read_every_sample_once(sweep: Project):
+    """So do those that torchrun itself starts."""
+    command = "python -m torch.distributed.run --standalone --nproc-per-node 2"
+
+    done = launcher().run(
+        [*command.split(), *torchrun_arguments(sweep)], {**os.environ, "OMP_NUM_THREADS": "1"}, timeout_s=600
+    )
 
     assert 0 == done.returncode, done.stderr[-3000:]
-    assert "150 of 150 images, 0 twice" in done.stdout
-    assert [("0", "75"), ("1", "75")] == re.findall(r"rank (\d): (\d+) images", done.stdout)
+    assert has_both_shares(done.stdout)
+
+
+def torchrun_arguments(sweep: Project) -> tuple[str, str, str]:
+    """Return the example of torchrun, and its arguments."""
+    small = sweep.locations.root / "small"
+    example = ROOT / "examples/torchrun_forward.py"
+    return str(example), str(small / "shards/contrast/5"), str(small / "source_models/cnn.safetensors")
+
+
+def has_both_shares(printed: str) -> bool:
+    """Return whether two processes together read each of 150 images once, and each process half of them."""
+    shares = [("0", "75"), ("1", "75")]
+    return "150 of 150 images, 0 twice" in printed and shares == re.findall(r"rank (\d): (\d+) images", printed)
 
 
 def test_a_flipped_bit_is_found_by_whoever_reads(fog: Path, tmp_path: Path):
