@@ -1,7 +1,6 @@
 """The verbs that work without Dagster."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -99,9 +98,14 @@ shards: {{num_shards: 1}}
 models: {{m: {{kind: python, factory: "nets:net", weights: none, mean: [0, 0, 0], std: [1, 1, 1]}}}}
 experiments: {{source: {{model: m, method: source}}}}
 """
+BOTH_VERBS = """
+from tta_pipeline.cli import main
+main(["run", "one"], standalone_mode=False)
+main(["results", "publish", "one", "out"], standalone_mode=False)
+"""
 
 
-def test_other_letters_reach_the_report_under_a_locale_of_ascii(tmp_path: Path):
+def test_other_letters_reach_the_report_under_a_locale_of_ascii(project: Project, tmp_path: Path):
     """Text files are written in UTF-8 whatever the locale says."""
     members = {f"fog/5/K\u00e4{k % 2}/{k}.JPEG": jpeg(k) for k in range(4)}
     with zipfile.ZipFile(tmp_path / "in.zip", "w") as archive:
@@ -111,17 +115,16 @@ def test_other_letters_reach_the_report_under_a_locale_of_ascii(tmp_path: Path):
         "from torch import nn\ndef net(num_classes):\n    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), "
         "nn.Linear(3, num_classes))\n"
     )
-    file = tmp_path / "data" / "benchmarks" / "one.yaml"
+    file = project.locations.benchmark_files / "one.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(ACCENTED.format(archive=tmp_path / "in.zip"), encoding="utf-8")
     in_ascii = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    homes = {"TTA_DATA_ROOT": str(tmp_path / "data"), "DAGSTER_HOME": str(tmp_path)}
 
-    for arguments in (["run", "one"], ["results", "publish", "one", "out"]):
-        finished = subprocess.run(
-            [sys.executable, "-m", "tta_pipeline", *arguments],
-            cwd=tmp_path, env={**os.environ, **in_ascii, **homes}, capture_output=True, check=False,
-        )  # fmt: skip
-        assert 0 == finished.returncode, finished.stderr
-    page = (tmp_path / "data" / "one" / "report" / "index.html").read_text(encoding="utf-8")
-    assert "K\u00e4se" in page
+    finished = subprocess.run(
+        [sys.executable, "-c", BOTH_VERBS],
+        cwd=tmp_path, env={**project.environment, **in_ascii}, capture_output=True, check=False,
+    )  # fmt: skip
+
+    assert 0 == finished.returncode, finished.stderr
+    assert "K\u00e4se" in (project.locations.report("one") / "index.html").read_text(encoding="utf-8")
+    assert (tmp_path / "out").is_dir()
