@@ -5,10 +5,13 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import dagster as dg
 
 from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark
 from tta_pipeline_tests.result_paths import results_of
 
@@ -35,25 +38,26 @@ def test_a_failed_run_says_what_where_and_the_way_out(project: Project):
     assert 1 == len(failures[0].error_display_string.strip().splitlines())
 
 
-def test_damaged_shards_are_written_again_by_the_command_that_is_named(project: Project):
+def test_damaged_shards_are_written_again_by_the_command_that_is_named(project: Project, sweep: Project):
     """No manifest is made of a flipped bit; the asset of the shards notices it and makes them what they were.
 
     The manifest of the cell before the damaged one is in the database, and not only after that command.
     """
     project.add_benchmark("small", SMALL)
-    which = ("--partition", "contrast|5")
-    everything = "small/images,small/tar_shards,small/shard_manifest"
-    assert 0 == project.materialize(everything, *which).returncode
+    for cell in ("contrast/5", "gaussian_noise/5"):
+        folder = Path("small/shards", cell)
+        shutil.copytree(sweep.locations.root / folder, project.locations.root / folder)
+    (project.locations.root / folder / "manifest.json").unlink()
+    shutil.copy(sweep.locations.root / "small/class_map.json", project.locations.root / "small")
     shard = next((project.locations.root / "small/shards/contrast/5").glob("*.tar"))
     good = shard.read_bytes()
     shard.write_bytes(good[:700] + bytes([good[700] ^ 1]) + good[701:])
 
-    assert 0 == project.materialize("small/images,small/tar_shards", "--partition", "gaussian_noise|5").returncode
-
     refused = project.materialize("small/shard_manifest", "--partition-range", "gaussian_noise|5...contrast|5")
     with open_metrics(project.locations.metrics) as connection:
         published = connection.execute("SELECT corruption FROM shard_sets ORDER BY ALL").fetchall()
-    mended = project.materialize(everything, *which)
+    everything = "small/images,small/tar_shards,small/shard_manifest"
+    mended = project.materialize(everything, "--partition", "contrast|5")
 
     assert 0 != refused.returncode
     assert "shards of this cell again" in refused.stderr
@@ -65,24 +69,27 @@ def test_damaged_shards_are_written_again_by_the_command_that_is_named(project: 
 def test_a_damaged_shard_is_made_again_by_run(project: Project, sweep: Project):
     """A bit that flips under an old time is found at its sample; the next run says so, and gives the old result."""
     project.add_benchmark("small", SMALL)
-    copy_benchmark(sweep, project, without=("report", "results"))
-
-    def run(experiment: str) -> subprocess.CompletedProcess[str]:
-        return project.run("tta-pipeline", "run", "small", "--cell", "contrast|5", "--experiment", experiment)
-
-    assert 0 == run("norm").returncode
-    shard = next((project.locations.root / "small/shards/contrast/5").glob("*.tar"))
+    copy_benchmark(sweep, project, without=("report", "results", "source"))
+    images, folder = (project.locations.root / "small" / name / "contrast/5" for name in ("source", "shards"))
+    shutil.copytree(sweep.locations.root / "small/source/contrast/5", images)
+    ShardSet.open(folder).note_verified()
+    shard = next(folder.glob("*.tar"))
     good, status = shard.read_bytes(), shard.stat()
     with shard.open("r+b") as file:
         file.seek(700)
         file.write(bytes([good[700] ^ 1]))
     os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))
 
-    found, mended = run("source"), run("source")
+    def run(part: str) -> subprocess.CompletedProcess[str]:
+        selected = ("--cell", "contrast|5", "--experiment", "source", "--part", part)
+        return project.run("tta-pipeline", "run", "small", *selected)
+
+    found, mended, evaluated = run("1/1"), run("prepare"), run("1/1")
 
     assert 1 == found.returncode
     assert shard.name in found.stderr
     assert 0 == mended.returncode, mended.stderr[-3000:]
+    assert 0 == evaluated.returncode, evaluated.stderr[-3000:]
     assert f"{shard} does not hash to" in mended.stderr
     assert "the shards of this cell are made again" in mended.stderr
     assert good == shard.read_bytes()
@@ -100,8 +107,8 @@ def test_a_damaged_shard_is_made_again_by_run(project: Project, sweep: Project):
 def test_a_finished_cell_is_timed_again_by_force(project: Project, sweep: Project):
     """The verb adds a result of the same predictions, and nothing that counts changes but the number of timings."""
     project.add_benchmark("small", SMALL)
-    copy_benchmark(sweep, project, without=("report",))
-    selected = ("--cell", "contrast|5", "--experiment", "source")
+    copy_benchmark(sweep, project, without=("report", "source"))
+    selected = ("--cell", "contrast|5", "--experiment", "source", "--part", "1/1")
 
     finished = project.run("tta-pipeline", "run", "small", *selected, "--force")
 
@@ -111,6 +118,7 @@ def test_a_finished_cell_is_timed_again_by_force(project: Project, sweep: Projec
         for each in results_of(project.locations.root, "small", "source")
         if each.result.key == "contrast-5"
     ]
+    publish_metrics(project.locations)
     assert 2 == len(rows)
     assert 1 == len({(row.setup.fingerprint, row.predicted.predictions_sha256) for row in rows})
     with open_metrics(project.locations.metrics) as connection:
