@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,25 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.plans import plan_path
 from tta_pipeline_tests.conftest import Project, copied_results
+from tta_pipeline_tests.results.database.made import record
 
 TABLE = "SELECT experiment, num_cells, num_cells_asked, mean_error FROM leaderboard ORDER BY ALL"
 
 
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root whose database has one evaluation of each of three experiments; not to be changed."""
+    locations = Locations(root=tmp_path_factory.mktemp("three"))
+    for number, name in enumerate(("norm", "source", "tent")):
+        record(locations, benchmark="small", experiment=name, error=0.25 * (1 + number))
+    publish_metrics(locations)
+    return locations.root
+
+
 @pytest.fixture
-def locations(sweep: Project, tmp_path: Path) -> Locations:
-    """A copy of the small benchmark with its results."""
-    return copied_results(sweep, tmp_path).locations
+def locations(three: Path, tmp_path: Path) -> Locations:
+    """A copy of it."""
+    return Locations(root=shutil.copytree(three, tmp_path / "data"))
 
 
 def published(locations: Locations) -> tuple[list[tuple[object, ...]], tuple[str, ...]]:
@@ -49,33 +61,68 @@ def test_a_copied_folder_of_results_is_named_in_one_line_and_changes_nothing(loc
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda data: data[:100],
     "empty": lambda _: b"",
-    "another experiment": lambda data: data.replace(b'"experiment":"tent"', b'"experiment":"norm"'),
-    "another benchmark": lambda data: data.replace(b'"benchmark":"small"', b'"benchmark":"large"'),
-    "another version": lambda data: data.replace(b'"format":1', b'"format":0'),
+    "another_experiment": lambda data: data.replace(b'"experiment":"another_experiment"', b'"experiment":"tent"'),
+    "another_benchmark": lambda data: data.replace(b'"benchmark":"another_benchmark"', b'"benchmark":"small"'),
+    "another_version": lambda data: data.replace(b'"format":1', b'"format":0'),
 }
+"""What is done to the plan of the experiment of this name, in a benchmark of this name: each has a line of its own."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the publications before, during and after the damages gave: rows by experiment, and what is set aside."""
+
+    before: dict[object, tuple[object, ...]]
+    meanwhile: dict[object, tuple[object, ...]]
+    after: dict[object, tuple[object, ...]]
+    paths: dict[str, Path]
+    said: tuple[str, ...]
+    rebuilt: tuple[str, ...]
+    said_after: tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def answers(three: Path, tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    """Of a data root where one plan is damaged in each way, and the others not."""
+    locations = Locations(root=shutil.copytree(three, tmp_path_factory.mktemp("damaged") / "data"))
+    for name in DAMAGES:
+        record(locations, benchmark=name, experiment=name)
+    before, _ = published(locations)
+    paths = {name: plan_path(locations, name, name) for name in DAMAGES}
+    good = {name: path.read_bytes() for name, path in paths.items()}
+    for name, path in paths.items():
+        path.write_bytes(DAMAGES[name](good[name]))
+        assert good[name] != path.read_bytes()
+    meanwhile, said = published(locations)
+    rebuilt = publish_metrics(locations, rebuild=True).set_aside
+    for name, content in good.items():
+        paths[name].write_bytes(content)
+    after, said_after = published(locations)
+    by_name = ({row[0]: row for row in table} for table in (before, meanwhile, after))
+    return Answers(*by_name, paths=paths, said=said, rebuilt=rebuilt, said_after=said_after)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_plan_is_named_and_counts_again_once_it_is_back(locations: Locations, damage: str):
-    """Meanwhile its experiment is in no table, and the others are as they were."""
-    before, _ = published(locations)
-    path = plan_path(locations, "small", "tent")
-    good = path.read_bytes()
-    path.write_bytes(DAMAGES[damage](good))
-    assert good != path.read_bytes()
-
-    meanwhile, (said,) = published(locations)
-    rebuilt = publish_metrics(locations, rebuild=True).set_aside
-    path.write_bytes(good)
-
-    assert [row for row in before if row[0] != "tent"] == meanwhile
-    assert said.startswith(str(path))
-    assert (said,) == rebuilt
-    assert (before, ()) == published(locations)
+def test_a_damaged_plan_is_named_and_counts_again_once_it_is_back(answers: Answers, damage: str):
+    """Meanwhile its experiment is in no table."""
+    assert damage in answers.before
+    assert damage not in answers.meanwhile
+    assert 1 == sum(line.startswith(str(answers.paths[damage])) for line in answers.said)
+    assert answers.before[damage] == answers.after[damage]
 
 
-def test_exchanged_plans_exchange_no_results(locations: Locations):
+def test_damaged_plans_change_no_other_experiment(answers: Answers):
+    """A whole rebuild names the same plans, and nothing is named when they are back."""
+    assert {name: row for name, row in answers.before.items() if name not in DAMAGES} == answers.meanwhile
+    assert len(DAMAGES) == len(answers.said)
+    assert sorted(answers.said) == sorted(answers.rebuilt)
+    assert answers.before == answers.after
+    assert () == answers.said_after
+
+
+def test_exchanged_plans_exchange_no_results(sweep: Project, tmp_path: Path):
     """Neither in the database nor where results are read from their files."""
+    locations = copied_results(sweep, tmp_path).locations
     before, _ = published(locations)
     one, other = (plan_path(locations, "small", name) for name in ("norm", "tent"))
     content = one.read_bytes()
