@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
@@ -81,6 +81,7 @@ def foreign(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Foreign
     return foreign
 
 
+@pytest.mark.slow
 def test_an_asset_downstream_of_the_leaderboard_in_its_own_executor(foreign: Foreign):
     """Each step is a process, the component's too, and the project's asset reads the leaderboard that is there."""
     start_method = {"forkserver": {"preload_modules": IMPORTED_ONCE}}
@@ -98,26 +99,38 @@ def test_an_asset_downstream_of_the_leaderboard_in_its_own_executor(foreign: For
     assert (foreign.folder / "data" / "digits" / "source" / "clean" / "0").is_dir(), "in the data of the project"
 
 
-def test_a_component_is_checked_and_listed(foreign: Foreign):
+def test_a_component_is_checked_and_listed(foreign: Foreign, definitions: dg.Definitions):
     """Its defs.yaml is as `dg scaffold` wrote it."""
     checked = foreign.dg("check", "defs")
-    listed = json.loads(foreign.dg("list", "defs", "--json").stdout)
+    repository = definitions.get_repository_def()
 
     assert "All definitions loaded successfully" in checked.stdout + checked.stderr
     assert {"winner", "small/evaluation/tent", "digits/evaluation/tent"} <= {
-        each["asset_key"] for each in listed["assets"]
+        key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()
     }
-    assert ["new_cells", "report"] == sorted(each["name"] for each in listed["schedules"])
+    assert ["new_cells", "report"] == sorted(each.name for each in repository.schedule_defs)
 
 
-@pytest.fixture
-def definitions(foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> dg.Definitions:
-    """The definitions of the project, in this process."""
-    monkeypatch.syspath_prepend(str(foreign.folder))
-    monkeypatch.chdir(foreign.folder)
-    monkeypatch.delenv("TTA_DATA_ROOT", raising=False)
-    found: dg.Definitions = import_module("foreign.definitions").defs()
-    return found
+@pytest.fixture(scope="module")
+def definitions(foreign: Foreign) -> Iterator[dg.Definitions]:
+    """The definitions of the project, in this process, which is in its folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(foreign.folder))
+        patch.chdir(foreign.folder)
+        patch.delenv("TTA_DATA_ROOT", raising=False)
+        yield import_module("foreign.definitions").defs()
+
+
+def test_an_asset_downstream_of_the_leaderboard_reads_it(foreign: Foreign, definitions: dg.Definitions):
+    """The leaderboard that is there; what a component makes lies in the data of the project."""
+    job = definitions.resolve_implicit_global_asset_job_def()
+    keys = [dg.AssetKey("winner"), dg.AssetKey(["digits", "clean", "images"])]
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = job.execute_in_process(asset_selection=keys, instance=instance)
+
+    (shown,) = done.asset_materializations_for_node("winner")
+    assert shown.metadata["experiment"].value in ("source", "norm", "tent")
+    assert (foreign.folder / "data" / "digits" / "source" / "clean" / "0").is_dir()
 
 
 def test_a_finished_cell_is_finished_there_too(definitions: dg.Definitions):

@@ -14,8 +14,10 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import LEAVES_RECORDS, Project
+from tta_pipeline_tests.defs.in_process import execute, what_failed
 from tta_pipeline_tests.defs.test_shard_kinds import (  # noqa: F401 - a fixture
     CELLS,
+    KEYS,
     LABELS,
     RANGE,
     _weights,
@@ -72,15 +74,15 @@ def test_shards_at_urls_give_the_results_of_shards_here(project: Project, web: W
     assert [("clean", 0, 1, 1, 2), ("fog", 1, 1, 1, 2), ("fog", 5, 1, 1, 2)] == rows
     asked = [request for request in web.requests() if not request.endswith("=0-0")]
 
-    again = project.materialize("far/tar_shards,far/shard_manifest,far/evaluation/norm", *RANGE)
+    again = execute(project, [f"far/{name}" for name in ("tar_shards", "shard_manifest", "evaluation/norm")], KEYS)
 
-    assert 0 == again.returncode, again.stderr[-5000:]
+    assert again.success, what_failed(again)
     assert asked == [request for request in web.requests() if not request.endswith("=0-0")]
 
 
 def test_a_server_that_went_away_is_one_line(project: Project, web: Web, tmp_path: Path):
     """The run names the URL; the manifest of the cell that had one stays."""
-    assert 0 == project.materialize("far/tar_shards,far/shard_manifest", "--partition", "fog|5").returncode
+    assert execute(project, ["far/tar_shards", "far/shard_manifest"], ["fog|5"]).success
     shutil.rmtree(tmp_path / "theirs" / "fog")
 
     finished = project.materialize("far/tar_shards", "--partition", "fog|5")

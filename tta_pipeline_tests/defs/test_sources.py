@@ -1,4 +1,4 @@
-"""Benchmark files over every kind of source, materialized by the command line."""
+"""Benchmark files over every kind of source, materialized by Dagster."""
 
 import io
 import tarfile
@@ -12,7 +12,8 @@ from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import LEAVES_RECORDS, Project, jpeg, new_project, write_tree
+from tta_pipeline_tests.conftest import Project, jpeg, new_project, write_tree
+from tta_pipeline_tests.defs.in_process import execute, what_failed
 
 REST = """
 title: Any source
@@ -27,7 +28,7 @@ experiments:
   source: {model: r18, method: source}
 images: """
 CELLS = [Cell(corruption=corruption, severity=severity) for corruption in ("fog", "contrast") for severity in (1, 5)]
-RANGE = ("--partition-range", "fog|5...contrast|5")
+RANGE = ("fog|5", "contrast|5")
 MADE = [cell for cell in CELLS if cell.severity == 5]
 
 
@@ -152,11 +153,11 @@ def sharded(tmp_path_factory: pytest.TempPathFactory) -> Project:
     for name, entry in clean.items():
         project.add_benchmark(name, REST + f"{{kind: folder, root: {tree}, clean: {entry}}}")
     made = (*sources, *(f"{name}/clean" for name in clean))
-    selection = ",".join(f"{name}/{asset}" for name in made for asset in ("tar_shards", "shard_manifest"))
+    selection = [f"{name}/{asset}" for name in made for asset in ("tar_shards", "shard_manifest")]
 
-    finished = project.materialize(selection, *RANGE, *LEAVES_RECORDS)
+    finished = execute(project, selection, RANGE)
 
-    assert 0 == finished.returncode, finished.stderr[-3000:]
+    assert finished.success, what_failed(finished)
     return project
 
 
@@ -215,10 +216,8 @@ def test_clean_images_to_generate_from_are_observed(project: Project, tree: Path
     """The source of generated cells is what lies there: asking for it gives each cell a version."""
     project.add_benchmark("any", REST + generated(tree))
 
-    finished = project.materialize("any/images", "--partition", "fog|1")
-
-    assert 0 == finished.returncode, finished.stderr[-3000:]
-    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert execute(project, ["any/images"], ["fog|1"], instance=instance).success
         records = instance.fetch_observations(dg.AssetKey(["any", "images"]), limit=9).records
     assert {cell.key for cell in CELLS} == {record.partition_key for record in records}
 
@@ -227,14 +226,15 @@ def test_fewer_images_than_were_published_are_refused(project: Project, tree: Pa
     """No manifest appears until the file says that they are some of them, or that they are custom."""
     text = REST + f"{{kind: folder, root: {tree}}}"
     custom = "custom: {names: [fog, contrast], severities: [1, 5]}"
-    results = {}
+    said = {}
     for advice in ("", "subset: true", custom):
         project.add_benchmark("any", text.replace("subset: true", advice))
-        results[advice] = project.materialize("any/tar_shards,any/shard_manifest", "--partition", "fog|1")
+        finished = execute(project, ["any/tar_shards", "any/shard_manifest"], ["fog|1"])
+        said[advice] = what_failed(finished)
         assert bool(advice) == (project.locations.shards("any", CELLS[0]) / "manifest.json").exists()
 
-    assert ["has 6 images of fog|1; expected 50,000" in each.stderr for each in results.values()] == [1, 0, 0]
-    assert [each.returncode == 0 for each in results.values()] == [False, True, True]
+    assert ["has 6 images of fog|1; expected 50,000" in each for each in said.values()] == [True, False, False]
+    assert [each == "" for each in said.values()] == [False, True, True]
 
 
 def test_a_damaged_archive_publishes_nothing(project: Project, tree: Path):
@@ -244,8 +244,8 @@ def test_a_damaged_archive_publishes_nothing(project: Project, tree: Path):
     path.write_bytes(path.read_bytes()[:3000])
     project.add_benchmark("any", REST + text)
 
-    finished = project.materialize("any/tar_shards", *RANGE)
+    finished = execute(project, ["any/tar_shards"], RANGE)
 
-    assert finished.returncode != 0
-    assert "fog.tar" in finished.stderr
+    assert not finished.success
+    assert "fog.tar" in what_failed(finished)
     assert not (project.locations.root / "any" / "shards").exists()
