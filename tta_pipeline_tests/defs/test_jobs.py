@@ -1,6 +1,5 @@
-"""The jobs, launched as people do: from the command line, for a cell and for a range."""
+"""The jobs, executed for a cell and for a range."""
 
-import json
 from pathlib import Path
 
 import dagster as dg
@@ -26,12 +25,11 @@ STREAMS = """
 """
 
 
-def execute(project: Project, job: str, **tags: str) -> None:
-    """Execute a job from the command line, with the tags by which Dagster knows partitions."""
-    named = json.dumps({f"dagster/{name}": value for name, value in tags.items()})
-    command = ("dagster", "job", "execute", "-m", "tta_pipeline.definitions", "-j", job, "--tags", named)
-    finished = project.run(*command)
-    assert 0 == finished.returncode, finished.stderr[-3000:]
+def execute(project: Project, instance: dg.DagsterInstance, **tags: str) -> None:
+    """Execute the job that shards, with the *tags* by which Dagster knows partitions."""
+    job = build_definitions(project.locations).resolve_job_def("small__shard_everything")
+    named = {f"dagster/{name}": value for name, value in tags.items()}
+    assert job.execute_in_process(instance=instance, tags=named).success
 
 
 def test_a_job_shards_one_cell_or_a_range_in_one_run(project: Project, tmp_path: Path):
@@ -39,12 +37,12 @@ def test_a_job_shards_one_cell_or_a_range_in_one_run(project: Project, tmp_path:
     write_tree(tmp_path / "clean", classes={"n01": 3, "n02": 3})
     project.add_benchmark("small", GENERATED.format(clean=tmp_path / "clean"))
 
-    job = build_definitions(project.locations).resolve_job_def("small__shard_everything")
-    with dg.DagsterInstance.ephemeral() as instance:
-        assert job.execute_in_process(instance=instance, partition_key="contrast|5").success
-    first = [cell.key for cell in SMALL_CELLS if project.locations.shards("small", cell).exists()]
     both = {"asset_partition_range_start": "gaussian_noise|5", "asset_partition_range_end": "contrast|5"}
-    execute(project, "small__shard_everything", **both)
+    with dg.DagsterInstance.ephemeral() as instance:
+        execute(project, instance, partition="contrast|5")
+        first = [cell.key for cell in SMALL_CELLS if project.locations.shards("small", cell).exists()]
+        execute(project, instance, **both)
+        assert 2 == instance.get_runs_count()
 
     assert ["contrast|5"] == first
     assert [6, 6] == [
@@ -52,8 +50,6 @@ def test_a_job_shards_one_cell_or_a_range_in_one_run(project: Project, tmp_path:
         for cell in SMALL_CELLS
         if cell.severity == 5
     ]
-    with dg.DagsterInstance.from_config(str(project.home)) as instance:
-        assert 1 == instance.get_runs_count()
 
 
 def test_a_backfill_of_a_job_is_one_run_for_a_range(project: Project):
