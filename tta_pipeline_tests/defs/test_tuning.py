@@ -4,13 +4,17 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from tta_pipeline.benchmarks.resolved_experiment import find_choices
+from tta_pipeline.cli import main
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError, ManifestError
@@ -21,39 +25,54 @@ from tta_pipeline.results.plans import read_plan
 from tta_pipeline.results.result_files import read_result
 from tta_pipeline.results.tuning_criteria import CRITERIA
 from tta_pipeline.results.tuning_record import TuningRun
-from tta_pipeline_tests.conftest import LEAVES_RECORDS, SMALL, SMALL_RANGE, Project, copy_benchmark, new_project
+from tta_pipeline_tests.conftest import SMALL, SMALL_RANGE, Project, copy_benchmark, new_project
+from tta_pipeline_tests.defs.in_process import execute, what_failed
 from tta_pipeline_tests.defs.test_command_lines import run_dg
 from tta_pipeline_tests.extras.tuning.tuned import BY_ENTROPY, HELD_OUT, TUNED, benchmark_of
 from tta_pipeline_tests.result_paths import result_paths
 from tta_pipeline_tests.test_guides import HOW_TO, commands
 
 HERE = Machine(device="cpu", decode_threads=1)
-SHARDS = "small/held_out/images,small/held_out/tar_shards,small/held_out/shard_manifest"
+TUNING = "small/tuning/tent"
 
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory, sweep: Project) -> Project:
-    """The small benchmark with the shards of its held-out shifts at severity 5, tuned by the command line."""
+    """The small benchmark, tuned by the command line, which made the shards of its held-out shifts at severity 5."""
     project = new_project(tmp_path_factory.mktemp("tuned"))
     copy_benchmark(sweep, project, without=("source", "report", "predictions"))
     project.add_benchmark("small", TUNED)
-    made = project.materialize(SHARDS, "--partition-range", "speckle_noise|5...saturate|5", *LEAVES_RECORDS)
-    assert made.returncode == 0, made.stderr[-3000:]
     finished = project.run("tta-pipeline", "tune", "small", "tent", "--device", "cpu")
     assert finished.returncode == 0, finished.stderr[-3000:]
     assert "on speckle_noise, gaussian_blur, spatter, saturate" in finished.stderr
     return project
 
 
-def test_a_budget_of_the_command_line_holds(copy: Project):
-    """As many trials as it says are drawn of the grid, and with --json the answer is the choice."""
-    finished = copy.run(
-        "tta-pipeline", "tune", "small", "tent", "--grid", "lr=0.001,0.002,0.004", "--budget", "1", "--device", "cpu",
-        "--json",
-    )  # fmt: skip
+@dataclass(frozen=True)
+class Again:
+    """A search of the command line with a budget of one trial, in a copy without the shards of a cell."""
 
+    project: Project
+    before: dict[Path, bytes]
+    finished: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def again(tuned: Project, tmp_path_factory: pytest.TempPathFactory) -> Again:
+    """What one command did, asked several questions."""
+    project = copy_of(tuned, tmp_path_factory.mktemp("again"))
+    shutil.rmtree(project.locations.root / "small" / "shards" / "spatter")
+    before = trials(project.locations)
+    finished = project.run(
+        "tta-pipeline", "tune", "small", "tent", "--grid", "lr=0.001,0.5", "--budget", "1", "--device", "cpu", "--json"
+    )
     assert finished.returncode == 0, finished.stderr[-3000:]
-    assert 1 == len(json.loads(finished.stdout)["trials"])
+    return Again(project=project, before=before, finished=finished)
+
+
+def test_a_budget_of_the_command_line_holds(again: Again):
+    """As many trials as it says are drawn of the grid, and with --json the answer is the choice."""
+    assert 1 == len(json.loads(again.finished.stdout)["trials"])
 
 
 def copy_of(tuned: Project, folder: Path) -> Project:
@@ -75,8 +94,8 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory, tuned: Project) -> Proje
     """A copy with a cell evaluated by hyperparameters that were chosen, set by hand and published."""
     project = copy_of(tuned, tmp_path_factory.mktemp("evaluated"))
     names = ("tent_tuned", "tent_by_hand", "tent")
-    finished = project.materialize(",".join(f"small/evaluation/{name}" for name in names), "--partition", "contrast|5")
-    assert finished.returncode == 0, finished.stderr[-3000:]
+    finished = execute(project, [f"small/evaluation/{name}" for name in names], ["contrast|5"], publishes=True)
+    assert finished.success, what_failed(finished)
     return project
 
 
@@ -130,9 +149,9 @@ def test_the_run_is_in_the_history(tuned: Project):
 def test_a_finished_trial_is_not_evaluated_again(copy: Project):
     """Another grid adds trials, through the web UI's configuration too; the same again adds nothing."""
     before = trials(copy.locations)
-    config = {"ops": {"small__tuning__tent": {"config": {"grid": ["lr=0.001,0.002,0.5"]}}}}
-    finished = copy.materialize("small/tuning/tent", "--config-json", json.dumps(config))
-    assert finished.returncode == 0, finished.stderr[-3000:]
+    config = {"small__tuning__tent": {"config": {"grid": ["lr=0.001,0.002,0.5"]}}}
+    finished = execute(copy, [TUNING], config=config)
+    assert finished.success, what_failed(finished)
     after, run = trials(copy.locations), choice(copy.locations)
     again = search(copy.locations, grid={"lr": (0.001, 0.002, 0.5)}).run(machine=HERE, run_id="again", tell=print)
 
@@ -161,7 +180,7 @@ def test_the_choice_of_the_search_that_was_asked_for_last_counts(copy: Project):
 
 def test_results_carry_what_was_chosen_and_where(evaluated: Project):
     """In their record, in the database and on the leaderboard, beside those of a preset and set by hand."""
-    shown = evaluated.run("tta-pipeline", "leaderboard", "--json")
+    shown = CliRunner().invoke(main, ["leaderboard", "--json"], env={"TTA_DATA_ROOT": str(evaluated.locations.root)})
     with open_metrics(evaluated.locations.metrics) as connection:
         ((tuning, config),) = connection.execute(
             "SELECT tuning, config FROM evaluations "
@@ -187,16 +206,17 @@ def test_results_carry_what_was_chosen_and_where(evaluated: Project):
 def test_a_changed_choice_makes_cells_unfinished(evaluated: Project, tmp_path: Path):
     """The value is in the fingerprint; a choice of the same value from another grid only changes the plan."""
     copy = copy_of(evaluated, tmp_path)
-    place = ("small/evaluation/tent_tuned", "--partition", "contrast|5")
+    asked = ["why", "small", "tent_tuned", "contrast|5", "--device", "cpu"]
+    runner = CliRunner(env={"TTA_DATA_ROOT": str(copy.locations.root)})
     before, results = grid_of_plan(copy.locations), result_paths(copy.locations.root, "small/contrast-5")
     search(copy.locations, grid={"lr": (0.001, 0.4)}).run(machine=HERE, run_id="same value", tell=print)
-    same = copy.run("tta-pipeline", "why", "small", "tent_tuned", "contrast|5", "--device", "cpu")
-    assert 0 == copy.materialize(*place).returncode
+    same = runner.invoke(main, asked)
+    assert execute(copy, ["small/evaluation/tent_tuned"], ["contrast|5"]).success
     after = grid_of_plan(copy.locations)
     search(copy.locations, grid={"lr": (0.5,)}).run(machine=HERE, run_id="another value", tell=print)
-    other = copy.run("tta-pipeline", "why", "small", "tent_tuned", "contrast|5", "--device", "cpu")
+    other = runner.invoke(main, asked)
 
-    assert (0, 1) == (same.returncode, other.returncode)
+    assert (0, 1) == (same.exit_code, other.exit_code)
     assert "method.hyperparameters.lr was 0.001, is 0.5" in other.stdout
     assert ({"lr": [0.001, 0.5]}, {"lr": [0.001, 0.4]}) == (before, after)
     assert results == result_paths(copy.locations.root, "small/contrast-5")
@@ -209,7 +229,7 @@ def grid_of_plan(locations: Locations) -> dict:
 
 def test_a_score_without_labels_decides_and_all_are_compared_with_the_oracle(copy: Project):
     """The file says which decides; the trials on reported cells change no choice, and are in no table of results."""
-    copy.add_benchmark("small", BY_ENTROPY)
+    copy.add_benchmark("small", BY_ENTROPY.replace("first: 64", "first: 32"))
     finished = copy.run("tta-pipeline", "tune", "small", "tent", "--compare", "--device", "cpu")
     assert finished.returncode == 0, finished.stderr[-3000:]
     run = choice(copy.locations)
@@ -218,7 +238,7 @@ def test_a_score_without_labels_decides_and_all_are_compared_with_the_oracle(cop
             "SELECT criterion, images, decides, gap FROM tuning_criteria WHERE gap IS NOT NULL"
         ).fetchall()
         (results,) = connection.execute(
-            "SELECT count(*) FROM evaluations WHERE counts AND subset = 'first 64'"
+            "SELECT count(*) FROM evaluations WHERE counts AND subset = 'first 32'"
         ).fetchone()
 
     assert {*HELD_OUT, "gaussian_noise", "contrast"} == seen(copy.locations)
@@ -249,9 +269,11 @@ def test_no_grid_is_over_cells(tuned: Project):
     said = refused(tuned, "tta-pipeline", "tune", "small", "tent", *grid)
     assert "only hyperparameters" in said
     assert all(f"unknown field {name}" in said for name in axes)
-    config = {"ops": {"small__tuning__tent": {"config": {"grid": ["corruptions=contrast"]}}}}
-    tuned_asset = ("dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select", "small/tuning/tent")
-    refused(tuned, *tuned_asset, "--config-json", json.dumps(config))
+    before = trials(tuned.locations)
+    assert not execute(
+        tuned, [TUNING], config={"small__tuning__tent": {"config": {"grid": ["corruptions=contrast"]}}}
+    ).success
+    assert before == trials(tuned.locations)
 
 
 def test_no_configuration_names_cells(tuned: Project):
@@ -268,7 +290,6 @@ def test_no_partition_names_cells(tuned: Project):
     tuned.materialize("small/tuning/tent", "--partition", "contrast|5")
 
     assert set(HELD_OUT) == seen(tuned.locations)
-    assert 0 != tuned.materialize("small/held_out/shard_manifest", "--partition", "contrast|5").returncode
     graph = build_definitions(tuned.locations).resolve_asset_graph()
     keys = graph.get(dg.AssetKey(["small", "held_out", "shard_manifest"])).partitions_def.get_partition_keys()
     assert set(HELD_OUT) == {key.partition("|")[0] for key in keys}
@@ -322,19 +343,14 @@ def test_shards_of_a_reported_cell_under_another_name_are_refused(copy: Project)
         search(copy.locations).run(machine=HERE, run_id="", tell=print)
 
 
-def test_missing_shards_are_made_first(copy: Project):
+def test_missing_shards_are_made_first(again: Again):
     """By the assets of the held-out shifts; trials on other cells stay as they are."""
-    shards = copy.locations.root / "small" / "shards"
-    shutil.rmtree(shards / "spatter")
-    before = trials(copy.locations)
+    root, after = again.project.locations.root, trials(again.project.locations)
 
-    finished = copy.run("tta-pipeline", "tune", "small", "tent", "--device", "cpu")
-
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    assert "shards of spatter|5 are made first" in finished.stderr
-    assert (shards / "spatter" / "5" / "manifest.json").exists()
-    assert before.items() <= trials(copy.locations).items()
-    assert {"spatter-5"} == {path.parent.name for path in trials(copy.locations).keys() - before.keys()}
+    assert "shards of spatter|5 are made first" in again.finished.stderr
+    assert (root / "small" / "shards" / "spatter" / "5" / "manifest.json").exists()
+    assert again.before.items() <= after.items()
+    assert {"spatter-5"} == {path.parent.name for path in after.keys() - again.before.keys()}
 
 
 def test_missing_shards_of_a_run_are_refused_with_the_command_that_makes_them(copy: Project):
