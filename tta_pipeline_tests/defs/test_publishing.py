@@ -37,7 +37,7 @@ def requires_plan_of_all_cells(project: Project) -> None:
 
 
 def test_a_run_may_leave_publishing_to_the_report(own_sweep: Project):
-    """Told not to publish, an evaluation leaves its result, the plan and no database; the report publishes it."""
+    """Told not to publish, an evaluation leaves its result, the plan and no database; see the tests of the report."""
     evaluated = own_sweep.materialize("small/evaluation/source", "--partition", "contrast|5", *LEAVES_RECORDS)
 
     assert 0 == evaluated.returncode, evaluated.stderr[-3000:]
@@ -45,12 +45,6 @@ def test_a_run_may_leave_publishing_to_the_report(own_sweep: Project):
     assert 1 == len(result_paths(own_sweep.locations.root))
     assert not own_sweep.locations.metrics.exists()
     requires_plan_of_all_cells(own_sweep)
-
-    assert execute(own_sweep, ["small/robustness_report"]).success
-    with open_metrics(own_sweep.locations.metrics) as connection:
-        assert [("source", "contrast", 5)] == connection.execute(
-            "SELECT experiment, corruption, severity FROM evaluations"
-        ).fetchall()
 
 
 def test_a_run_of_one_cell_says_what_its_experiment_asks_for(own_sweep: Project):

@@ -76,6 +76,16 @@ def page(locations: Locations) -> str:
     return (locations.report("small") / "index.html").read_text()
 
 
+@dataclass(frozen=True)
+class Made:
+    """A report that was made by the asset of the benchmark, in a run that does not publish."""
+
+    locations: Locations
+    damaged: Path
+    is_success: bool
+    log: str
+
+
 def write_small(locations: Locations) -> Report:
     """Write the report of the small benchmark."""
     return write_report(locations, load_benchmark(locations.benchmark_files / "small.yaml"), reporter=QUIET)
@@ -115,16 +125,18 @@ def test_no_experiment_can_have_the_name_of_another_part_of_the_page(locations: 
 
 
 @pytest.fixture(scope="module")
-def half(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
+def made(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A copy without shards, with a cell that one experiment lacks and one that all lack, with its report.
 
     The model of one experiment has random weights, as its records say; another ran a second time, half as fast. There
-    is a training.
+    is a training, and no database yet; the record of the cell that all lack is damaged for one of them.
     """
     there = copied_results(sweep, tmp_path_factory.mktemp("half")).locations
     for path in (there.root / "small" / "shards").rglob("*.tar"):
         path.unlink()
-    shutil.rmtree(there.results("small") / "contrast-3")
+    (damaged,) = (each.path for each in results_of(there.root, "small", "source") if each.result.key == "contrast-3")
+    broken = damaged.read_bytes().replace(b'"num_correct":', b'"num_correct":1')
+    shutil.rmtree(damaged.parent)
     for stored in results_of(there.root, "small", "norm"):
         if stored.result.key == "contrast-5":
             stored.path.unlink()
@@ -135,9 +147,23 @@ def half(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
         slower = changed(row, wall_s=2 * row.time.wall_s, images_per_s=row.time.images_per_s / 2)
         store_result(there.results("small"), replace(stored.result, run_id="another", evaluations=(slower,)))
     record_training(there, training_run(benchmark="small"))
-    publish_metrics(there)
-    write_small(there)
-    return there
+    damaged.parent.mkdir()
+    damaged.write_bytes(broken)
+    there.metrics.unlink()
+    key = dg.AssetKey(["small", "robustness_report"])
+    job = build_definitions(there).resolve_implicit_job_def_def_for_assets([key])
+    assert job is not None
+    quiet = {"resources": {"metrics": {"config": {"publishes": False, "data_root": str(there.root)}}}}
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = job.execute_in_process(asset_selection=[key], instance=instance, raise_on_error=False, run_config=quiet)
+        log = "\n".join(entry.user_message for entry in instance.all_logs(done.run_id))
+    return Made(locations=there, damaged=damaged, is_success=done.success, log=log)
+
+
+@pytest.fixture(scope="module")
+def half(made: Made) -> Locations:
+    """Where it lies."""
+    return made.locations
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +243,7 @@ def test_sections_without_content_are_not_shown(half: Locations, half_page: str)
     """Neither on the page nor in the list above it; nor are samples without shards."""
     shown, listed = re.findall(r'<h2 id="([^"]+)"', half_page), re.findall(r'<li><a href="#([^"]+)"', half_page)
 
-    assert shown == listed
+    assert shown == ["set-aside", *listed]  # a warning above the list
     assert not {"samples", *SOMETIMES} - {"training", "learning_curves"} & set(shown)
     cell = (half.report("small") / "cells" / "contrast-5.html").read_text()
     assert "<dt>" in cell
@@ -325,59 +351,51 @@ def test_samples_of_streams_are_not_called_missing(locations: Locations, tmp_pat
     assert "all is evaluated over streams of several cells" in _write_samples(found, locations, tmp_path).why_none
 
 
-@dataclass(frozen=True)
-class Made:
-    """A report that was made by the asset of the benchmark."""
+def test_what_is_set_aside_stands_on_the_page_and_fails_the_report(made: Made, half_page: str):
+    """A damaged record stops neither publishing nor the report; the page names it, the log too, and the run fails."""
+    assert not made.is_success
+    assert f"set aside: {made.damaged} is damaged" in made.log
+    assert '<h2 id="set-aside">' in half_page
+    assert str(made.damaged) in half_page
 
-    locations: Locations
-    page: str
-    damaged: Path
-    is_success: bool
-    log: str
+
+def test_the_report_publishes_all_the_same(half: Locations):
+    """In a run that was told not to: what was evaluated and is whole is in the database that the report made."""
+    with open_metrics(half.metrics) as connection:
+        found = connection.execute(
+            "SELECT experiment, corruption, severity FROM evaluations WHERE counts AND corruption = 'contrast'"
+        ).fetchall()
+    assert {("source", "contrast", 5), ("tent", "contrast", 5)} == set(found)
 
 
 @pytest.fixture(scope="module")
-def one(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A copy with one experiment, which has a result of one cell and a damaged record of another."""
-    text = SMALL[: SMALL.index("  source: {")] + "  norm: {model: cnn, method: norm, batch_size: 32}\n"
+def one(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
+    """A copy with one experiment, over streams by now, which has a result of one cell, with its report."""
+    experiment = "  norm: {model: cnn, method: norm, batch_size: 32, protocol: continual}\n"
+    text = SMALL[: SMALL.index("  source: {")] + experiment
     there = copied_results(sweep, tmp_path_factory.mktemp("one"), text=text).locations
     drop_other_plans(there, "small", ["norm"])
-    stored = {each.result.key: each.path for each in results_of(there.root, "small", "norm")}
-    for cell in ("gaussian_noise-3", "gaussian_noise-5"):
-        stored[cell].unlink()
-    damaged = stored["contrast-3"]
-    damaged.write_bytes(damaged.read_bytes().replace(b'"num_correct":', b'"num_correct":1'))
-    key = dg.AssetKey(["small", "robustness_report"])
-    job = build_definitions(there).resolve_implicit_job_def_def_for_assets([key])
-    assert job is not None
-    with dg.DagsterInstance.ephemeral() as instance:
-        done = job.execute_in_process(asset_selection=[key], instance=instance, raise_on_error=False)
-        log = "\n".join(entry.user_message for entry in instance.all_logs(done.run_id))
-    page = (there.report("small") / "index.html").read_text()
-    return Made(locations=there, page=page, damaged=damaged, is_success=done.success, log=log)
+    for stored in results_of(there.root, "small", "norm"):
+        if stored.result.key in ("gaussian_noise-3", "gaussian_noise-5", "contrast-3"):
+            stored.path.unlink()
+    publish_metrics(there)
+    assert 1 == write_small(there).num_experiments
+    return there
 
 
-def test_what_is_set_aside_stands_on_the_page_and_fails_the_report(one: Made):
-    """A damaged record stops neither publishing nor the report; the page names it, the log too, and the run fails."""
-    assert not one.is_success
-    assert f"set aside: {one.damaged} is damaged" in one.log
-    assert '<h2 id="set-aside">' in one.page
-    assert str(one.damaged) in one.page
-    with open_metrics(one.locations.metrics) as connection:
-        found = connection.execute(
-            "SELECT corruption, severity FROM evaluations "
-            "WHERE counts AND experiment = 'norm' AND corruption <> 'clean'"
-        )
-        assert [("contrast", 5)] == found.fetchall()
-
-
-def test_a_report_of_one_experiment_says_only_what_there_is(one: Made):
+def test_a_report_of_one_experiment_says_only_what_there_is(one: Locations):
     """No best of one, nothing to filter or compare, and no row or column of the map without a result."""
-    assert re.search(r'<p class="headline">norm has a mean error of \d+\.\d% on 1 cell\.</p>', one.page)
-    assert not re.search(r'type="search"|compare\.html|id="error_against_cost"', one.page)
-    (found,) = re.findall(r'<table class="map".*?</table>', one.page, re.DOTALL)
+    page = (one.report("small") / "index.html").read_text()
+    assert re.search(r'<p class="headline">norm has a mean error of \d+\.\d% on 1 cell\.</p>', page)
+    assert not re.search(r'type="search"|compare\.html|id="error_against_cost"', page)
+    (found,) = re.findall(r'<table class="map".*?</table>', page, re.DOTALL)
     assert ["severity", "5"] == re.findall(r'<th scope="col">(.*?)</th>', found)
     assert ["contrast"] == re.findall(r'<th scope="row">(.*?)</th>', found)
+
+
+def test_a_benchmark_of_streams_links_to_what_is_there(one: Locations):
+    """The database still has cells that are no longer cells of a stream."""
+    assert not dead_links(one.report("small"))
 
 
 def test_without_results_there_is_no_report(locations: Locations, tmp_path: Path):
@@ -400,27 +418,17 @@ def all_with(**changes: object) -> str:
 SUBSET = {"first": 1000}
 
 
-def test_a_benchmark_of_streams_has_a_report(sweep: Project, tmp_path: Path):
-    """Of some samples of each cell, too. Nothing that was evaluated is denied."""
-    there = copied_results(sweep, tmp_path, text=all_with(protocol="continual", subset=SUBSET)).locations
-
-    report = write_small(there)
-
-    assert 3 == report.num_experiments
-    assert "has the lowest mean error" in report.path.read_text()
-    assert not dead_links(report.path.parent)  # the database still has cells that are no longer cells of a stream
-
-
-def test_experiments_on_the_same_subset_are_compared(locations: Locations, tmp_path: Path):
+@pytest.mark.parametrize("protocol", ["reset_each_shift", "continual"])
+def test_experiments_on_the_same_subset_are_compared(locations: Locations, tmp_path: Path, protocol: str):
     """What can be compared with most of the others is; which results count, the plans say and not the file."""
-    (tmp_path / "small.yaml").write_text(all_with(subset=SUBSET))
+    (tmp_path / "small.yaml").write_text(all_with(subset=SUBSET, protocol=protocol))
 
     with open_metrics(locations.metrics) as connection:
         found = _read_findings(connection, load_benchmark(tmp_path / "small.yaml"))
 
     assert {"source", "norm", "tent"} == set(found.errors)
     (tmp_path / "figures").mkdir()
-    assert not _write_samples(found, locations, tmp_path).why_none
+    assert (protocol == "continual") == bool(_write_samples(found, locations, tmp_path).why_none)
     assert re.search(r"Of 3 experiments on 4 cells, .*1000.* samples of each, \w+ has the lowest", _headline(found, {}))
 
 
