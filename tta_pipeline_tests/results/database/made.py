@@ -256,7 +256,8 @@ def _shift_facts(dataset: str, shift: str) -> dict[str, Any]:
     return asdict(known.facts_of(shift)) if known and shift in (*known.names, "clean") else {}
 
 
-def _facts_of_set(dataset: str) -> dict[str, ShiftFacts]:
+@cache
+def _facts_of_set(dataset: str) -> Mapping[str, ShiftFacts]:
     """Return the facts of every corruption or split of a dataset that comes with the project."""
     known = shipped_sets().get(dataset)
     if known is None:

@@ -136,12 +136,12 @@ def test_a_late_prediction_is_worth_less(tmp_path: Path, ask: Ask):
     )  # fmt: skip
 
 
-def test_the_report_draws_long_streams_and_marks_the_collapse(tmp_path: Path, ask: Ask):
+def test_the_report_draws_long_streams_and_marks_the_collapse(tmp_path: Path, ask_published: Ask):
     """A cross stands at the image where it begins, a tick at each reset; a short stream has no panel."""
     record_source(tmp_path)
     record_segment(tmp_path, [400] * 8 + [100] * 12, resets=[0] * 4 + [1] + [0] * 15)
     record_segment(tmp_path, [400] * 4, stream="3")
-    assert ask("FROM stream_collapses")
+    assert ask_published("FROM stream_collapses")
     with open_metrics(Locations(root=tmp_path).metrics) as database:
         table = query(database, fill_parameters(STREAM_PROGRESS, evaluation_facts()["benchmark"], "imagenet_c"))
 

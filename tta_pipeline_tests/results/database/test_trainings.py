@@ -27,25 +27,25 @@ def test_a_run_is_a_row_and_so_is_each_of_its_epochs(locations: Locations, ask: 
     assert [(1,)] == ask("SELECT count(*) FROM evaluations")
 
 
-def test_the_newest_training_of_each_model_counts(locations: Locations, ask: Ask):
+def test_the_newest_training_of_each_model_counts(locations: Locations, ask_published: Ask):
     """Of each model alone, whether published one by one or at once."""
     for error in (0.5, 0.25):
         record_training(locations, training_run(error))
     record_training(locations, training_run(0.125, model="other"))
 
-    found = ask("SELECT model, validation_error FROM training_runs WHERE counts ORDER BY model")
+    found = ask_published("SELECT model, validation_error FROM training_runs WHERE counts ORDER BY model")
 
     assert [("cnn", 0.25), ("other", 0.125)] == found
 
 
-def test_a_training_that_is_void_counts_nowhere(locations: Locations, ask: Ask):
+def test_a_training_that_is_void_counts_nowhere(locations: Locations, ask_published: Ask):
     """The one before it counts again."""
     runs = [record_training(locations, training_run(error)) for error in (0.5, 0.25)]
-    assert [(0.25,)] == ask("SELECT validation_error FROM training_runs WHERE counts")
+    assert [(0.25,)] == ask_published("SELECT validation_error FROM training_runs WHERE counts")
 
     void_result(runs[1].path, "made from other images")
 
-    assert [(0.5,)] == ask("SELECT validation_error FROM training_runs WHERE counts")
+    assert [(0.5,)] == ask_published("SELECT validation_error FROM training_runs WHERE counts")
 
 
 def test_a_database_that_is_made_anew_has_the_same(locations: Locations):
@@ -63,10 +63,10 @@ def test_a_database_that_is_made_anew_has_the_same(locations: Locations):
     assert before == published(rebuild=True)
 
 
-def test_the_database_refuses_what_no_result_can_say(locations: Locations, ask: Ask):
+def test_the_database_refuses_what_no_result_can_say(locations: Locations, ask_published: Ask):
     """Its constraints are those of the result."""
     record_training(locations, training_run())
-    assert ask("FROM training_epochs")
+    assert ask_published("FROM training_epochs")
 
     with duckdb.connect(locations.metrics) as database, pytest.raises(duckdb.ConstraintException):
         database.execute("UPDATE training_epochs SET validation_error = 1.5")

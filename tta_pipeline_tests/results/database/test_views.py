@@ -42,7 +42,7 @@ def test_several_seeds_are_one_experiment(locations: Locations, ask: Ask):
     assert pytest.approx((fmean(means), stdev(means), fmean(severe for _, severe in errors.values()))) == row[2:]
 
 
-@pytest.mark.parametrize(("num_seeds", "num_worst"), [(9, 0), (10, 1), (25, 3)])
+@pytest.mark.parametrize(("num_seeds", "num_worst"), [(9, 0), (10, 1), (11, 2)])
 def test_the_tail_is_the_worst_tenth_of_the_seeds(locations: Locations, ask: Ask, num_seeds: int, num_worst: int):
     """Rounded up; fewer than ten seeds have no tail."""
     for seed in range(num_seeds):
@@ -62,17 +62,18 @@ def test_a_seed_that_is_not_through_waits(locations: Locations, ask: Ask):
     assert [(2, 1, 0.25, None)] == ask("SELECT num_cells, num_runs, mean_error, sd_error FROM leaderboard")
 
 
-@pytest.mark.parametrize(
-    "origin",
-    ["published", "tuned (held-out)", "preset", "own", "set by hand"],
-)
-def test_the_leaderboard_says_where_hyperparameters_come_from(locations: Locations, ask: Ask, origin: str):
+def test_the_leaderboard_says_where_hyperparameters_come_from(locations: Locations, ask: Ask):
     """As the plan says, whatever was said when a cell was evaluated: they had the same values."""
-    tuning = '{"cells": ["spatter|5"]}' if origin == "tuned (held-out)" else None
-    record(locations, severity=1, hyperparameters_origin="preset", tuning=None)
-    record(locations, severity=2, hyperparameters_origin=origin, tuning=tuning)
+    origins = ("published", "tuned (held-out)", "preset", "own", "set by hand")
+    for number, origin in enumerate(origins):
+        tuning = '{"cells": ["spatter|5"]}' if origin == "tuned (held-out)" else None
+        name = f"{number}"
+        record(locations, experiment=name, severity=1, hyperparameters_origin="preset", tuning=None)
+        record(locations, experiment=name, severity=2, hyperparameters_origin=origin, tuning=tuning)
 
-    assert [(origin,)] == ask("SELECT hyperparameters FROM leaderboard")
+    found = ask("SELECT experiment, hyperparameters FROM leaderboard ORDER BY 1")
+
+    assert [(f"{number}", origin) for number, origin in enumerate(origins)] == found
 
 
 def test_subsets_are_never_mixed(locations: Locations, ask: Ask):
@@ -95,15 +96,15 @@ def test_a_stream_that_visits_a_cell_twice_has_both(locations: Locations, ask: A
     assert [(3, 0.5)] == ask("SELECT num_cells, mean_error FROM leaderboard")
 
 
-def test_of_results_with_one_fingerprint_the_oldest_counts(locations: Locations, ask: Ask):
+def test_of_results_with_one_fingerprint_the_oldest_counts(locations: Locations, ask_published: Ask):
     """Published one by one or at once; another device may round otherwise, and no later pass changes an error."""
     record(locations, error=0.25)
     record(locations, error=0.5)
-    assert [(0.25,)] == ask("SELECT error FROM evaluations WHERE counts")
+    assert [(0.25,)] == ask_published("SELECT error FROM evaluations WHERE counts")
 
     record(locations, error=0.75)
     record(locations, seed=1, error=0.125)
-    assert [(0, 0.25), (1, 0.125)] == ask("SELECT seed, error FROM evaluations WHERE counts ORDER BY 1")
+    assert [(0, 0.25), (1, 0.125)] == ask_published("SELECT seed, error FROM evaluations WHERE counts ORDER BY 1")
 
 
 def robustbench() -> list[tuple[str, int, dict[str, float]]]:
@@ -119,19 +120,15 @@ def robustbench() -> list[tuple[str, int, dict[str, float]]]:
 PUBLISHED_MCE = {
     "AlexNet": (100, 0),
     "Standard_R50": (76.377, 0.001),
-    "Hendrycks2020AugMix": (64.17, 0.01),
-    "Hendrycks2020Many": (60.04, 0.01),
-    "Erichson2022NoisyMix_new": (59.43, 0.01),
-    "Tian2022Deeper_DeiT-S": (47.61, 0.01),
     "Tian2022Deeper_DeiT-B": (41.70, 0.01),
 }
-"""Mean corruption errors of RobustBench's models, each with its tolerance."""
+"""Mean corruption errors of some of RobustBench's models, each with its tolerance."""
 
 
 def test_mce_is_the_published_one(locations: Locations, ask: Ask):
     """By RobustBench's own AlexNet, by its errors as constants, and in the leaderboard of its list."""
     for corruption, severity, errors in robustbench():
-        for model, error in errors.items():
+        for model, error in ((name, errors[name]) for name in PUBLISHED_MCE):
             cell = {"experiment": model, "corruption": corruption, "severity": severity, "subset": "robustbench 5000"}
             record(locations, error=error, num_samples=5000, **cell)
 
@@ -363,15 +360,18 @@ def test_every_condition_of_speed_is_tried():
     assert set(OTHER_CONDITIONS) == set(SPEED_CONDITIONS)
 
 
-@pytest.mark.parametrize("other", OTHER_CONDITIONS.values(), ids=OTHER_CONDITIONS)
-def test_the_history_of_speed_compares_only_alike_ones(locations: Locations, ask: Ask, other: dict[str, Any]):
-    """What was faster under other conditions is no history."""
-    for speed, under in ((38.0, {}), (1189.0, other), (40.0, {}), (1200.0, other)):
-        record(locations, images_per_s=speed, **under)
+def test_the_history_of_speed_compares_only_alike_ones(locations: Locations, ask: Ask):
+    """What was faster under other conditions is no history, whichever condition it is."""
+    for name, other in OTHER_CONDITIONS.items():
+        for speed, under in ((38.0, {}), (1189.0, other), (40.0, {}), (1200.0, other)):
+            record(locations, experiment=name, images_per_s=speed, **under)
 
-    assert [
-        (None, 0), (None, 0), (pytest.approx(40 / 38), 1), (pytest.approx(1200 / 1189), 1),
-    ] == ask("SELECT speed_ratio, num_earlier_alike FROM throughput_history")  # fmt: skip
+    found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in OTHER_CONDITIONS}
+    for name, *compared in ask("SELECT experiment, speed_ratio, num_earlier_alike FROM throughput_history"):
+        found[name].append(tuple(compared))
+
+    alike = [(None, 0), (None, 0), (pytest.approx(40 / 38), 1), (pytest.approx(1200 / 1189), 1)]
+    assert dict.fromkeys(OTHER_CONDITIONS, alike) == found
 
 
 def test_two_runs_side_by_side(locations: Locations, ask: Ask):
