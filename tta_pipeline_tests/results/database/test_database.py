@@ -39,6 +39,13 @@ def locations(sweep: Project, tmp_path: Path) -> Locations:
     return Locations(root=tmp_path)
 
 
+@pytest.fixture
+def published(sweep: Project, locations: Locations) -> Locations:
+    """The same, with the sweep's database."""
+    shutil.copy2(sweep.locations.metrics, locations.metrics)
+    return locations
+
+
 def rows(path: Path) -> dict[str, list[tuple]]:
     """Return all rows of all tables."""
     with open_metrics(path) as connection:
@@ -78,7 +85,7 @@ def test_only_new_results_are_added(locations: Locations):
     assert 1 == publish_metrics(locations).num_added
 
 
-def test_a_later_pass_adds_a_timing_and_changes_no_error(locations: Locations):
+def test_a_later_pass_adds_a_timing_and_changes_no_error(published: Locations):
     """Of two results with one fingerprint the older one counts; how far their errors are apart is said."""
     question = (
         "SELECT run_id <> 'another', error, num_timings, devices_differ_by FROM evaluations "
@@ -86,33 +93,32 @@ def test_a_later_pass_adds_a_timing_and_changes_no_error(locations: Locations):
     )
 
     def found() -> list[tuple[Any, ...]]:
-        publish_metrics(locations)
-        with open_metrics(locations.metrics) as connection:
+        publish_metrics(published)
+        with open_metrics(published.metrics) as connection:
             return connection.execute(question).fetchall()
 
     [(_, error, _, _)] = found()
-    again(locations, error=0.5, predictions_sha256="0" * 64)
+    again(published, error=0.5, predictions_sha256="0" * 64)
 
     assert [(True, error, 2, pytest.approx(abs(0.5 - error)))] == found()
 
 
-def test_an_open_reader_neither_waits_nor_is_waited_for(locations: Locations):
+def test_an_open_reader_neither_waits_nor_is_waited_for(published: Locations):
     """While another process holds the database open, a publication succeeds, and the reader keeps what it saw."""
-    publish_metrics(locations)
     program = (
         "import duckdb, sys; c = duckdb.connect(sys.argv[1], read_only=True).execute;"
         "q = 'SELECT count(*) FROM evaluations';"
         "print(c(q).fetchone()[0], flush=True); sys.stdin.readline(); print(c(q).fetchone()[0], flush=True)"
     )
-    with start_python(program, locations.metrics, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+    with start_python(program, published.metrics, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
         seen = int(reader.stdout.readline())
-        again(locations)
-        assert 1 == publish_metrics(locations).num_added
+        again(published)
+        assert 1 == publish_metrics(published).num_added
         reader.stdin.write("\n")
         reader.stdin.flush()
         assert seen == int(reader.stdout.readline())
 
-    assert seen + 1 == len(rows(locations.metrics)["evaluations"])
+    assert seen + 1 == len(rows(published.metrics)["evaluations"])
 
 
 def test_no_bar_is_drawn_into_an_answer_that_takes_long(sweep: Project):
@@ -123,13 +129,13 @@ def test_no_bar_is_drawn_into_an_answer_that_takes_long(sweep: Project):
             connection.execute("SET enable_progress_bar = true")
 
 
-def test_text_stays_text(locations: Locations):
+def test_text_stays_text(published: Locations):
     """A name that looks like SQL is stored as it is."""
     hostile = "x'); DROP TABLE evaluations; --"
-    again(locations, model=hostile)
-    publish_metrics(locations)
+    again(published, model=hostile)
+    publish_metrics(published)
 
-    with open_metrics(locations.metrics) as connection:
+    with open_metrics(published.metrics) as connection:
         assert (1,) == connection.execute("SELECT count(*) FROM evaluations WHERE model = ?", [hostile]).fetchone()
 
 
@@ -206,32 +212,31 @@ def test_every_view_is_asked_for(schema: duckdb.DuckDBPyConnection):
     assert [] == [name for (name,) in macros if called[name] < 2]
 
 
-def test_a_database_of_another_schema_is_made_anew_and_said_to_be(locations: Locations):
+def test_a_database_of_another_schema_is_made_anew_and_said_to_be(published: Locations):
     """Opened by whoever needs it, an older database comes back from the results, all of them, with a word about it."""
-    publish_metrics(locations)
-    before = rows(locations.metrics)
-    with duckdb.connect(locations.metrics) as connection:
+    before = rows(published.metrics)
+    with duckdb.connect(published.metrics) as connection:
         connection.execute("UPDATE publication SET schema_version = '3'")
         connection.execute("DELETE FROM evaluations")
 
-    (note,) = ensure_current(locations)
+    (note,) = ensure_current(published)
 
     assert "had schema 3; expected" in note
     assert f"rebuilt from the {len(before['results'])} results" in note
-    assert before == rows(locations.metrics)
-    assert () == ensure_current(locations)
+    assert before == rows(published.metrics)
+    assert () == ensure_current(published)
 
 
-def test_a_result_taken_away_does_not_hide_another(locations: Locations):
+def test_a_result_taken_away_does_not_hide_another(published: Locations):
     """The database is then without the one that is gone, and with the new one."""
-    taken = [again(locations, error=error) for error in (0.25, 0.5, 0.75)][1]
-    publish_metrics(locations)
+    taken = [again(published, error=error) for error in (0.25, 0.5, 0.75)][1]
+    publish_metrics(published)
     taken.path.unlink()
-    again(locations, error=0.1)
+    again(published, error=0.1)
 
-    assert 1 == publish_metrics(locations).num_added
-    assert len(result_paths(locations.root)) == len(rows(locations.metrics)["results"])
-    assert 0 == publish_metrics(locations).num_added
+    assert 1 == publish_metrics(published).num_added
+    assert len(result_paths(published.root)) == len(rows(published.metrics)["results"])
+    assert 0 == publish_metrics(published).num_added
 
 
 @pytest.mark.parametrize(
@@ -261,16 +266,15 @@ def test_a_file_that_is_no_database_of_ours_is_made_anew(swept: dict[str, list[t
     assert swept == rows(locations.metrics)
 
 
-def test_a_foreign_write_ahead_log_is_set_aside_and_reported(locations: Locations):
+def test_a_foreign_write_ahead_log_is_set_aside_and_reported(published: Locations):
     """What somebody's own session left beside the database is kept, named and not applied."""
-    publish_metrics(locations)
-    log = locations.metrics.with_name("metrics.duckdb.wal")
+    log = published.metrics.with_name("metrics.duckdb.wal")
     log.write_bytes(b"somebody's")
 
-    publication = publish_metrics(locations)
+    publication = publish_metrics(published)
 
     assert str(log) in publication.notes[0]
-    assert [b"somebody's"] == [path.read_bytes() for path in locations.root.glob("*.set-aside-*")]
+    assert [b"somebody's"] == [path.read_bytes() for path in published.root.glob("*.set-aside-*")]
 
 
 @pytest.mark.parametrize("facts", [{"wall_s": float("nan")}, {"wall_s": float("inf")}])
