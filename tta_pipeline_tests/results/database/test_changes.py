@@ -4,6 +4,7 @@ import hashlib
 import json
 import resource
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,8 +18,9 @@ from hypothesis import strategies as st
 from tta_pipeline.cli import main
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.results.database import ingest
-from tta_pipeline.results.database.changes import _CHECKED
+from tta_pipeline.results.database.changes import _CHECKED, compare
 from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.listing import list_files
 from tta_pipeline.results.database.publication import ensure_current, publish_metrics
 from tta_pipeline.results.plans import plan_path
 from tta_pipeline.results.result_files import Result as StoredContent
@@ -97,22 +99,15 @@ def test_a_void_result_counts_no_more(locations: Locations):
     assert before == everything(locations)
 
 
-ACTION = st.tuples(
-    st.sampled_from(["tent", "norm"]),
-    st.integers(1, 2),
-    st.integers(0, 1),
-    st.sampled_from(["", "damage", "publish", "void", "remove", "drop plan", "share"]),
-)
+THEN = ("", "damage", "void", "remove", "drop plan", "share")
+Action = tuple[str, int, int, str]
 
 
-@settings(max_examples=5, deadline=None)
-@given(actions=st.lists(ACTION, min_size=3, max_size=7))
-def test_a_database_that_grew_equals_one_that_is_rebuilt(actions: list[tuple[str, int, int, str]]):
-    """Row for row, whatever came, went, was damaged, voided, shared or no longer asked for between publications."""
-    with TemporaryDirectory() as folder:
-        locations = Locations(root=Path(folder))
-        record(locations)
-        publish_metrics(locations)
+def grow(locations: Locations, *rounds: Sequence[Action]) -> dict[str, list[tuple[Any, ...]]]:
+    """Publish after each round of actions, each of which follows a new result; return all rows."""
+    record(locations)
+    publish_metrics(locations)
+    for actions in rounds:
         for experiment, severity, seed, then in actions:
             shared = {"fingerprint": f"{severity} {seed}"} if then == "share" else {}
             made = record(locations, experiment=experiment, severity=severity, seed=seed, **shared)
@@ -124,8 +119,41 @@ def test_a_database_that_grew_equals_one_that_is_rebuilt(actions: list[tuple[str
                 made.path.unlink()
             elif then == "drop plan":
                 plan_path(locations, "made", experiment).unlink()
-            publish_metrics(locations)
-        grown = everything(locations)
+        publish_metrics(locations)
+    return everything(locations)
+
+
+def test_a_database_that_grew_equals_one_that_is_rebuilt(tmp_path: Path):
+    """Row for row, what came, went, was damaged, voided, shared or no longer asked for between publications."""
+    locations = Locations(root=tmp_path)
+    grown = grow(
+        locations,
+        [("tent", 1, 0, ""), ("tent", 2, 0, "share"), ("norm", 2, 0, "share"), ("norm", 1, 1, "void")],
+        [("norm", 2, 0, "drop plan")],
+        [("norm", 1, 0, "damage"), ("tent", 1, 0, "remove"), ("tent", 2, 0, "void")],
+        [("tent", 1, 0, ""), ("norm", 1, 1, "drop plan"), ("tent", 2, 0, "share")],
+    )
+
+    publish_metrics(locations, rebuild=True)
+
+    assert grown == everything(locations)
+    assert {"tent"} == {experiment for (experiment,) in ask(locations, "SELECT experiment FROM plans")}
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None)
+@given(
+    actions=st.lists(
+        st.tuples(st.sampled_from(["tent", "norm"]), st.integers(1, 2), st.integers(0, 1), st.sampled_from(THEN)),
+        min_size=3,
+        max_size=7,
+    )
+)
+def test_a_database_that_grew_in_any_way_equals_one_that_is_rebuilt(actions: list[Action]):
+    """Row for row, whatever happened between publications."""
+    with TemporaryDirectory() as folder:
+        locations = Locations(root=Path(folder))
+        grown = grow(locations, *([action] for action in actions))
 
         publish_metrics(locations, rebuild=True)
 
@@ -273,18 +301,41 @@ TAMPERED = {
 }
 
 
-@pytest.mark.parametrize("table", [name for name in TAMPERED if name not in {"tunings", "shard_sets"}])
-def test_a_database_that_another_program_wrote_to_is_made_anew(locations: Locations, table: str):
-    """Whatever table it was: the rows are those of the files again, and a line says so."""
-    record_training(locations, training_run(benchmark="made"))
-    before = everything(locations)
+def tamper(locations: Locations, table: str) -> str:
+    """Write to a table as another program would; return what is then said."""
     with duckdb.connect(locations.metrics) as connection:
         connection.execute(TAMPERED[table])
+    return f"rows of the table {table} in {locations.metrics} were changed by another program"
+
+
+def test_a_database_that_another_program_wrote_to_is_made_anew(locations: Locations):
+    """The rows are those of the files again, and a line says so."""
+    before = everything(locations)
+    said = tamper(locations, "evaluations")
 
     (note,) = ensure_current(locations)
 
-    assert f"rows of the table {table} in {locations.metrics} were changed by another program" in note
+    assert said in note
     assert before == everything(locations)
+
+
+@pytest.fixture(scope="module")
+def trained(published: Locations, tmp_path_factory: pytest.TempPathFactory) -> Locations:
+    """The published data root with a training."""
+    locations = Locations(root=shutil.copytree(published.root, tmp_path_factory.mktemp("trained") / "data"))
+    record_training(locations, training_run(benchmark="made"))
+    publish_metrics(locations)
+    return locations
+
+
+@pytest.mark.parametrize("table", [name for name in TAMPERED if name not in {"tunings", "shard_sets"}])
+def test_whatever_another_program_wrote_is_noticed(trained: Locations, tmp_path: Path, table: str):
+    """Whatever table it was, the database cannot be continued, which is why it is made anew."""
+    locations = Locations(root=shutil.copytree(trained.root, tmp_path / "data"))
+    assert not compare(locations, list_files(locations.root)).why_anew
+    said = tamper(locations, table)
+
+    assert said == compare(locations, list_files(locations.root)).why_anew
 
 
 def test_every_table_that_a_result_becomes_is_checked():
@@ -316,19 +367,19 @@ def store_loaders(locations: Locations, number: int, loaders: object) -> Path:
 
 def test_results_that_several_processes_read_give_what_one_gives(locations: Locations, monkeypatch: pytest.MonkeyPatch):
     """Row for row; one that is damaged and one that fits no table are named, and their neighbours are there."""
-    paths = [record(locations, severity=3).path for _ in range(120)]
-    cut(paths[90])
+    paths = [record(locations, severity=3).path for _ in range(30)]
+    cut(paths[20])
     store_loaders(locations, 0, 5)
     alone = publish_metrics(locations, rebuild=True)
     expected = everything(locations)
-    monkeypatch.setattr(ingest, "_MIN_FOR_PROCESSES", 100)
-    monkeypatch.setattr(ingest, "_BATCH_SIZE", 20)
+    monkeypatch.setattr(ingest, "_MIN_FOR_PROCESSES", 25)
+    monkeypatch.setattr(ingest, "_BATCH_SIZE", 5)
     cpu_s = children_cpu_s()
 
     together = publish_metrics(locations, rebuild=True)
 
     assert children_cpu_s() > cpu_s
-    assert 121 == together.num_added == alone.num_added
+    assert 31 == together.num_added == alone.num_added
     assert expected == everything(locations)
     assert 2 == len(together.set_aside)
     assert alone.set_aside == together.set_aside
