@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,8 +32,8 @@ from tta_pipeline.shards.adoption import adopt as adopt_here
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.shards.verification import find_shard_problems
-from tta_pipeline_tests.conftest import jpeg
-from tta_pipeline_tests.loading.servers import Web, running, s3_bucket, web_server
+from tta_pipeline_tests.conftest import jpeg, start_python
+from tta_pipeline_tests.loading.servers import Web, killed_at_the_end, s3_bucket, web_server
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 
 Adopt = Callable[..., ShardSet]
@@ -124,8 +123,9 @@ ROOTS = {
 }
 
 
-@pytest.mark.parametrize("root", ROOTS)
-@pytest.mark.parametrize("class_map", [CLASS_MAP, None])
+@pytest.mark.parametrize(
+    ("root", "class_map"), [*((root, CLASS_MAP) for root in ROOTS), ("folder", None)], ids=[*ROOTS, "without classes"]
+)
 def test_a_set_without_a_manifest_is_read_once(  # noqa: PLR0917
     shard_set: ShardSet, web: Web, adopt: Adopt, tmp_path: Path, root: str, class_map: ClassMap | None
 ):
@@ -291,7 +291,8 @@ def test_ctrl_c_does_not_wait_for_a_server_that_stalls(half_sent: ShardSet, num_
         f"for _ in tta.open_shards({str(half_sent.folder)!r}).stream(batch_size=6, num_threads={num_threads}):\n"
         "    print(flush=True)"
     )
-    with running([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    started = start_python(code, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    with killed_at_the_end(started) as process:
         assert process.stdout is not None
         assert "\n" == process.stdout.readline()
         time.sleep(1)  # by now it waits
@@ -303,7 +304,7 @@ def test_ctrl_c_does_not_wait_for_a_server_that_stalls(half_sent: ShardSet, num_
 def test_a_killed_copy_goes_on_where_it_stopped(half_sent: ShardSet, web: Web):
     """The process that reads is killed, and the one that copies ends with it; the next one asks for the rest."""
     code = f"import tta_pipeline as tta; tta.open_shards({str(half_sent.folder)!r})[0]; print(flush=True); input()"
-    with running([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with killed_at_the_end(start_python(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE)) as process:
         assert process.stdout is not None
         assert "\n" == process.stdout.readline()
     (begun,) = ShardCache().folder.glob("unfinished-*")
