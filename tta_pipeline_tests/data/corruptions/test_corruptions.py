@@ -73,7 +73,7 @@ def squared_distance(images: Images, others: Images) -> float:
     return float(np.mean((images.astype(float) - others) ** 2))
 
 
-@pytest.mark.parametrize("severity", SEVERITIES)
+@pytest.mark.parametrize("severity", [1, 5])
 @pytest.mark.parametrize("corruption", CORRUPTIONS)
 def test_an_image_does_not_depend_on_its_batch(corruption: str, severity: int) -> None:
     """Batch, position and repetition leave every byte as it is, and the input is not written to."""

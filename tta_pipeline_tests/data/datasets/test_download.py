@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from tta_pipeline.cli import main
 from tta_pipeline.data import copied_file, remote_files
 from tta_pipeline.data.datasets.dataset import Dataset
 from tta_pipeline.data.datasets.dataset_files import read_dataset, shipped_sets
@@ -177,9 +179,6 @@ def test_a_killed_download_goes_on_at_the_next_start(web: Web, project: Project)
     """By the command line: the first process is killed in the middle, and the second asks for the rest only."""
     dataset(web, project.locations.benchmark_files / "our.dataset.yaml")
     command = ["tta-pipeline", "download", "our", str(project.home / "a")]
-    one = project.run("tta-pipeline", "download", "our", str(project.home / "one"), "--archive", "weather.tar")
-    assert 0 == one.returncode, one.stderr
-    assert_only(project.home / "one", "weather.tar")
     web.commit("stall", 1)
     with launcher().start(command, env=project.environment) as process:
         unfinished = project.home / "a" / "noise.tar.unfinished"
@@ -200,8 +199,24 @@ def test_a_killed_download_goes_on_at_the_next_start(web: Web, project: Project)
         (fact["archive"], fact["num_received_bytes"], fact["is_checked"]) for fact in facts
     ]
     assert_only(project.home / "a", *NAMES)
-    assert "" == project.run(*command, "--quiet").stdout
-    assert "weather.tar" in project.run(*command, "--shift", "dusk").stdout
+
+
+def test_the_command_line_chooses_archives(web: Web, project: Project):
+    """By name and by shift; what is there is not asked for again, and nothing is said of it where that is asked."""
+    dataset(web, project.locations.benchmark_files / "our.dataset.yaml")
+
+    def run(*options: str) -> str:
+        command = ["download", "our", str(project.home / "a"), *options]
+        finished = CliRunner().invoke(main, command, env=project.environment)
+        assert 0 == finished.exit_code, finished.stderr
+        return finished.stdout
+
+    run("--archive", "weather.tar")
+    assert_only(project.home / "a", "weather.tar")
+    assert "weather.tar" in run("--shift", "dusk")
+    run()
+    assert_only(project.home / "a", *NAMES)
+    assert "" == run("--quiet")
 
 
 def test_an_archive_that_is_there_and_wrong_is_kept_and_named(our: Dataset, tmp_path: Path):

@@ -14,14 +14,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from tta_pipeline.cli import main
 from tta_pipeline.data.images import archived_images as archive_module
 from tta_pipeline.data.images.archived_images import ArchivedImages
 from tta_pipeline.data.images.listing import read_ahead
 from tta_pipeline.domain.cells import CLEAN, Cell, grid_of_cells
 from tta_pipeline.errors import ImagesError
 from tta_pipeline.util.progress import Progress
-from tta_pipeline_tests.conftest import Project, jpeg, start_python
+from tta_pipeline_tests.conftest import jpeg, start_python
 from tta_pipeline_tests.imagenet_c import CORRUPTIONS, SEVERITIES
 
 FOG, SNOW = Cell(corruption="fog", severity=5), Cell(corruption="snow", severity=1)
@@ -429,25 +431,30 @@ def test_a_cell_in_two_archives_and_a_cell_in_none_are_refused(tmp_path: Path):
         source(empty, empty.with_name("a.tar"), cells=(FOG,)).together(SNOW, [SNOW])
 
 
-def test_all_cells_come_from_one_archive_without_other_files(project: Project, tmp_path: Path):
-    """One archive in Zenodo's layout becomes 15 verified cells by the command line; no loose file is ever made."""
+def test_all_cells_come_from_one_archive_without_other_files(tmp_path: Path):
+    """One archive in Zenodo's layout becomes 4 verified cells by the command line; no loose file is ever made."""
     members = {
         f"{cell.path}/n0{c}/ILSVRC2012_val_{i:08d}.JPEG": jpeg(i)
-        for cell in grid_of_cells(CORRUPTIONS[:3], SEVERITIES)
+        for cell in grid_of_cells(CORRUPTIONS[:2], SEVERITIES[:2])
         for c in (1, 2)
         for i in range(2)
     }
     path = archive(tmp_path / "all.tar", members)
 
-    finished = project.run("tta-pipeline", "shards", "make", str(path), str(tmp_path / "shards"), "--num-shards", "1")
+    finished = shards("make", str(path), str(tmp_path / "shards"), "--num-shards", "1", "--jobs", "1")
 
-    assert 0 == finished.returncode, finished.stderr
+    assert 0 == finished.exit_code, finished.stderr
     found = [Path(folder) / name for folder, _, names in os.walk(tmp_path / "shards") for name in names]
-    assert 15 == len([file for file in found if file.suffix == ".tar"])
-    assert 15 * 6 + 1 == len(found), "a shard and five files of its manifest for each cell, and the class map"
-    verified = project.run("tta-pipeline", "shards", "verify", str(tmp_path / "shards"))
-    assert 0 == verified.returncode
-    assert 15 == verified.stdout.count(": intact")
+    assert 4 == len([file for file in found if file.suffix == ".tar"])
+    assert 4 * 6 + 1 == len(found), "a shard and five files of its manifest for each cell, and the class map"
+    verified = shards("verify", str(tmp_path / "shards"))
+    assert 0 == verified.exit_code
+    assert 4 == verified.stdout.count(": intact")
+
+
+def shards(*arguments: str) -> Result:
+    """Run a verb of shards."""
+    return CliRunner().invoke(main, ["shards", *arguments])
 
 
 @pytest.mark.parametrize(("mode", "num_files"), [("w", 0), ("w:gz", 95)])
@@ -566,7 +573,7 @@ def test_the_version_changes_with_the_archive(tmp_path: Path):
 def test_how_far_an_archive_is_read_is_told(tmp_path: Path, name: str):
     """In MiB of the file on disk, also where a cell's images are few of many."""
     lines: list[str] = []
-    noise = {f"{SNOW.path}/n01/{number}.JPEG": random.Random(number).randbytes(2**20) for number in range(20)}
+    noise = {f"{SNOW.path}/n01/{number}.JPEG": random.Random(number).randbytes(2**20) for number in range(6)}
     path = archive(tmp_path / name, {**noise, **IMAGES}, mode="w:gz" if name.endswith("gz") else "w")
 
     def tell(what: str, total: int, *, unit: str) -> Progress:
@@ -574,7 +581,7 @@ def test_how_far_an_archive_is_read_is_told(tmp_path: Path, name: str):
 
     contents(source(path, progress=tell), FOG)
 
-    assert lines[-1].startswith(f"{name}: 20 of 20 MiB")
+    assert lines[-1].startswith(f"{name}: 6 of 6 MiB")
 
 
 @pytest.mark.parametrize(("arranged", "num_requests"), [(sorted, 4), (list, 8)])

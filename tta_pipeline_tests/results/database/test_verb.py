@@ -472,7 +472,7 @@ def test_a_question_that_computes_for_hours_ends_with_ctrl_c(locations: Location
     ) as process:
         while not any(line.startswith("Threads:") and int(line.split()[1]) > 2 for line in status_of(process)):
             time.sleep(0.05)
-        time.sleep(1)
+        time.sleep(0.3)
         process.send_signal(signal.SIGINT)
         errors = process.communicate(timeout=120)[1]
 
