@@ -2,15 +2,18 @@
 
 import atexit
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import pytest
 
@@ -75,13 +78,15 @@ def _file_servers() -> subprocess.Popen[str]:
 
 @contextmanager
 def s3_bucket(name: str, folder: Path) -> Iterator[Any]:
-    """Run a server with the S3 protocol and a bucket, whose key and address are in a profile; yield boto's bucket.
+    """Make a bucket on a server with the S3 protocol, with its key and address in a profile; yield boto's bucket.
 
-    The profile is in *folder*, and named by the environment until the block ends.
+    The profile is in *folder*, and named by the environment until the block ends. All tests of a process share the
+    server, so that each names its own bucket.
     """
     import boto3
 
-    with s3_server() as address, pytest.MonkeyPatch.context() as patch:
+    address = _s3_server()
+    with pytest.MonkeyPatch.context() as patch:
         profile = (
             f"[far]\naws_access_key_id=me\naws_secret_access_key=secret\nregion=eu-west-1\nendpoint_url={address}\n"
         )
@@ -95,23 +100,30 @@ def s3_bucket(name: str, folder: Path) -> Iterator[Any]:
         yield bucket
 
 
-@contextmanager
-def s3_server() -> Iterator[str]:
-    """Run a server with the S3 protocol, and yield its URL."""
-    with running(
-        [Path(sys.executable).with_name("moto_server"), "-H", "127.0.0.1", "-p", "0"], stderr=subprocess.PIPE
-    ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if match := re.search(r"http://127\.0\.0\.1:\d+", line):
-                yield match[0]
-                return
-        raise AssertionError("the server did not say where it is")
+@cache
+def _s3_server() -> str:
+    """Return the URL of a server with the S3 protocol; it ends with the tests."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    command: tuple[str | Path, ...] = (Path(sys.executable).with_name("moto_server"), "-H", "127.0.0.1", "-p", "0")
+    with TemporaryFile("w+") as log:  # a pipe that nobody reads would be full one day
+        process = stack.enter_context(running(command, stderr=log))
+        number = os.dup(log.fileno())
+    stack.callback(os.close, number)
+    while process.poll() is None:
+        if match := re.search(r"http://127\.0\.0\.1:\d+", os.pread(number, 10_000, 0).decode()):
+            return match[0]
+        time.sleep(0.02)
+    raise AssertionError("the server did not say where it is")
 
 
 @contextmanager
 def running(
-    command: Sequence[str | Path], *, stdin: int | None = None, stdout: int | None = None, stderr: int | None = None
+    command: Sequence[str | Path],
+    *,
+    stdin: int | None = None,
+    stdout: int | None = None,
+    stderr: int | IO[str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """Run *command*, which receives SIGINT, and kill it at the end."""
     with interruptible():

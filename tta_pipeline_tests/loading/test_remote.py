@@ -54,7 +54,7 @@ def test_a_set_arrives_by_http_and_once(shard_set: ShardSet, here: Path):
 
 def test_a_set_arrives_by_s3(shard_set: ShardSet, here: Path, tmp_path: Path):
     """From a server that speaks S3, by the endpoint and the keys of the environment."""
-    with s3_bucket("shards", tmp_path) as bucket, pytest.MonkeyPatch.context() as monkeypatch:
+    with s3_bucket("copied", tmp_path) as bucket, pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.delenv("AWS_PROFILE")
         address = bucket.meta.client.meta.endpoint_url
         for name, value in {"ENDPOINT_URL": address, "ACCESS_KEY_ID": "me", "SECRET_ACCESS_KEY": "secret"}.items():
@@ -62,13 +62,13 @@ def test_a_set_arrives_by_s3(shard_set: ShardSet, here: Path, tmp_path: Path):
         for path in shard_set.folder.iterdir():
             bucket.upload_file(str(path), f"fog/5/{path.name}")
 
-        assert_arrives(shard_set, "s3://shards/fog/5", here)
-        found = open_location("s3://shards/fog/5")
+        assert_arrives(shard_set, "s3://copied/fog/5", here)
+        found = open_location("s3://copied/fog/5")
         bucket.Object(f"fog/5/{shard_set.manifest.shards[1].name}").delete()
         with pytest.raises(StreamError, match=r"1\.tar.*\bdoes not exist\b"):
             copy_shard_set(found, here)
-        with pytest.raises(PipelineError, match=r"s3://shards/fog/4\b"):
-            open_location("s3://shards/fog/4")
+        with pytest.raises(PipelineError, match=r"s3://copied/fog/4\b"):
+            open_location("s3://copied/fog/4")
 
 
 def test_a_set_arrives_by_file_url(shard_set: ShardSet, here: Path):

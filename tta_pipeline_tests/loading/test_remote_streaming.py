@@ -239,9 +239,9 @@ def test_a_folder_that_cannot_be_listed_says_what_to_write(web: Web, adopt: Adop
         adopt(f"{web.url}/set")
 
 
-@pytest.mark.parametrize("fault", ["503", "cut", "short", "changed"])
+@pytest.mark.parametrize("fault", ["cut", "changed"])
 def test_a_fault_that_passes_is_no_fault(shard_set: ShardSet, web: Web, adopt: Adopt, fault: str):
-    """A server that is busy, cuts or gives too few or other bytes is asked again."""
+    """While the copy is read, a server that cuts it is asked for the rest, and one that gives other bytes for all."""
     found = adopt(f"{web.url}/set")
     web.commit(fault, 2)
 
@@ -252,8 +252,6 @@ def test_a_fault_that_passes_is_no_fault(shard_set: ShardSet, web: Web, adopt: A
     ("fault", "said"),
     [
         ("503", r"\D*\b503\b"),
-        ("cut", r"\D*\b\d+\b\D*\b\d+\b"),
-        ("short", r"\D*\b\d+\b\D*\b\d+\b"),
         ("changed", r".*\b[0-9a-f]{64}\b.*\b[0-9a-f]{64}\b"),
         ("tag", r'.*"another".*"\d+-\d+".*\btar_shards\b'),
     ],

@@ -24,6 +24,14 @@ def locations(tmp_path: Path) -> Locations:
     return Locations(root=tmp_path)
 
 
+def test_a_cut_measurement_stops_no_publication(locations: Locations):
+    """The database is made without its row."""
+    path = locations.root / "pics/shards/fog/5" / MEASUREMENTS_FILE
+    path.write_bytes(path.read_bytes()[:-20])
+
+    assert [] == published(locations)
+
+
 def test_a_row_of_another_version_is_left_out(locations: Locations):
     """A column that is gone or new stops no publication."""
     write_shard_set_row(
@@ -89,8 +97,8 @@ def test_an_edited_measurement_is_left_out(locations: Locations, name: str):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"row": 1, "sha256": ""}', '{"row": {}}', "\0"])
-def test_what_is_no_measurement_stops_no_publication(locations: Locations, text: str):
-    """A file that was cut, or is another's, is left out."""
+def test_what_is_no_measurement_is_left_out(locations: Locations, text: str):
+    """A file that was cut, or is another's, has no row."""
     (locations.root / "pics/shards/fog/5" / MEASUREMENTS_FILE).write_text(text)
 
-    assert [] == published(locations)
+    assert () == read_shard_set_rows(locations.root)[1]

@@ -287,17 +287,17 @@ def test_a_number_that_is_none_is_not_stored(locations: Locations, facts: dict[s
     assert before == result_paths(locations.root)
 
 
-def test_eight_processes_that_store_at_once_lose_nothing(locations: Locations):
-    """Eight processes evaluate the same cell five times each: forty results with names of their own."""
+def test_four_processes_that_store_at_once_lose_nothing(locations: Locations):
+    """Four processes evaluate the same cell five times each: twenty results with names of their own."""
     program = (
         "import sys; from pathlib import Path; from tta_pipeline.domain.locations import Locations\n"
         "from tta_pipeline_tests.results.database.made import record\n"
         "for n in range(5): record(Locations(root=Path(sys.argv[1])), benchmark='many', run_id=sys.argv[2], seed=n)"
     )
-    processes = [start_python(program, locations.root, n, env=made_environment()) for n in range(8)]
+    processes = [start_python(program, locations.root, n, env=made_environment()) for n in range(4)]
 
-    assert [0] * 8 == [process.wait() for process in processes]
+    assert [0] * 4 == [process.wait() for process in processes]
     stored = [read_result(path).result for path in result_paths(locations.root, "many/*")]
-    assert sorted((str(run), n) for run in range(8) for n in range(5)) == sorted(
+    assert sorted((str(run), n) for run in range(4) for n in range(5)) == sorted(
         (each.run_id, each.evaluations[0].cell.seed) for each in stored
     )

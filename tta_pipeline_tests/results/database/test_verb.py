@@ -80,7 +80,8 @@ def test_a_rebuild_counts_results(locations: Locations):
     assert [{"database": str(locations.metrics), "num_results": 9, "set_aside": []}] == json.loads(
         rebuild("--json").stdout
     )
-    assert ("", "") == (rebuild("--quiet").stdout, rebuild("--quiet").stderr)
+    quiet = rebuild("--quiet")
+    assert ("", "") == (quiet.stdout, quiet.stderr)
 
 
 PUBLISHED = """experiment,corruption,severity,error,source
