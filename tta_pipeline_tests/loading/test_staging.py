@@ -155,9 +155,7 @@ def test_processes_share_a_tight_cache(cache: ShardCache, sets: list[ShardSet]):
     limit_bytes = sets[0].manifest.shard_bytes + 1000
     folders = [str(shard_set.folder) for shard_set in sets]
     processes = [
-        start_python(
-            READER, cache.root, limit_bytes, *folders[n:], *folders[: max(0, n - 1)], stdout=subprocess.DEVNULL
-        )
+        start_python(READER, cache.root, limit_bytes, *folders[n:], *folders[:n], stdout=subprocess.DEVNULL)
         for n in range(3)
     ]
 
