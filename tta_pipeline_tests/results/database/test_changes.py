@@ -4,6 +4,7 @@ import hashlib
 import json
 import resource
 import shutil
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -99,18 +100,27 @@ def test_a_void_result_counts_no_more(locations: Locations):
     assert before == everything(locations)
 
 
-THEN = ("", "damage", "void", "remove", "drop plan", "share")
+THEN = ("", "damage", "void", "remove", "drop plan", "share", "take away")
 Action = tuple[str, int, int, str]
 
 
 def grow(locations: Locations, *rounds: Sequence[Action]) -> dict[str, list[tuple[Any, ...]]]:
-    """Publish after each round of actions, each of which follows a new result; return all rows."""
+    """Publish after each round of actions, and return all rows.
+
+    An action follows a new result of its cell, except that one takes the first result of it away.
+    """
+    stored: defaultdict[tuple[str, int, int], list[Path]] = defaultdict(list)
     record(locations)
     publish_metrics(locations)
     for actions in rounds:
         for experiment, severity, seed, then in actions:
+            if then == "take away":
+                for path in stored.pop((experiment, severity, seed), [])[:1]:
+                    path.unlink(missing_ok=True)
+                continue
             shared = {"fingerprint": f"{severity} {seed}"} if then == "share" else {}
             made = record(locations, experiment=experiment, severity=severity, seed=seed, **shared)
+            stored[experiment, severity, seed].append(made.path)
             if then == "damage":
                 made.path.write_bytes(b"{}")
             elif then == "void":
@@ -132,6 +142,7 @@ def test_a_database_that_grew_equals_one_that_is_rebuilt(tmp_path: Path):
         [("norm", 2, 0, "drop plan")],
         [("norm", 1, 0, "damage"), ("tent", 1, 0, "remove"), ("tent", 2, 0, "void")],
         [("tent", 1, 0, ""), ("norm", 1, 1, "drop plan"), ("tent", 2, 0, "share")],
+        [("tent", 1, 0, "take away")],
     )
 
     publish_metrics(locations, rebuild=True)
