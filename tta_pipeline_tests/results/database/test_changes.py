@@ -138,11 +138,12 @@ def test_a_database_that_grew_equals_one_that_is_rebuilt(tmp_path: Path):
     locations = Locations(root=tmp_path)
     grown = grow(
         locations,
+        [("tent", 2, 1, ""), ("tent", 2, 1, "")],
         [("tent", 1, 0, ""), ("tent", 2, 0, "share"), ("norm", 2, 0, "share"), ("norm", 1, 1, "void")],
         [("norm", 2, 0, "drop plan")],
         [("norm", 1, 0, "damage"), ("tent", 1, 0, "remove"), ("tent", 2, 0, "void")],
         [("tent", 1, 0, ""), ("norm", 1, 1, "drop plan"), ("tent", 2, 0, "share")],
-        [("tent", 1, 0, "take away")],
+        [("tent", 2, 1, "take away")],
     )
 
     publish_metrics(locations, rebuild=True)
