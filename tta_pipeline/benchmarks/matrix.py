@@ -174,14 +174,14 @@ def _parse_variant(method: Any) -> tuple[str, str, Mapping[str, object]]:
     found = {key: value for key, value in method.items() if key != "name"} if isinstance(method, dict) else {}
     if len(found) != 1:
         raise ValueError(
-            f"methods has {short_repr(method)}, which is not a method; expected a name such as eata, "
+            f"methods contains {short_repr(method)}, which is not a method; expected a name such as eata, "
             "`{eata: {lr: 0.001}}`, or `{eata: {lr: 0.001}, name: eata_fast}`"
         )
     ((of, hyperparameters),) = found.items()
     name = method.get("name", of)
     if ":" in str(name):
         raise ValueError(
-            f"methods has {name}, which cannot name an experiment; expected a name for it, as in "
+            f"methods contains {name}, which cannot be used as an experiment name; expected an explicit name, as in "
             f"`{{'{name}': {{}}, name: mine}}`"
         )
     return str(name), str(of), hyperparameters if hyperparameters is not None else {}

@@ -60,13 +60,13 @@ def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Lo
     if run.method != experiment.method:
         raise EvaluationError(
             f"{stored.path} has hyperparameters for method {run.method}; expected hyperparameters for "
-            f"{experiment.method}: run `tta-pipeline tune {benchmark.name} {tuned_as}` again"
+            f"{experiment.method}: rerun `tta-pipeline tune {benchmark.name} {tuned_as}`"
         )
     asked = benchmark.tuning[tuned_as].criterion
     if run.criterion != asked:
         raise EvaluationError(
             f"{stored.path} has hyperparameters chosen by {run.criterion}; expected the criterion of "
-            f"tuning.{tuned_as}, {asked}: run `tta-pipeline tune {benchmark.name} {tuned_as}` again"
+            f"tuning.{tuned_as}, {asked}: rerun `tta-pipeline tune {benchmark.name} {tuned_as}`"
         )
     with_choice = _apply_choice(experiment, run)
     return ResolvedExperiment(
@@ -87,7 +87,7 @@ def require_held_out(benchmark: Benchmark, shifts: tuple[str, ...], who: str) ->
         held_out = ", ".join(benchmark.held_out) or "none"
         raise EvaluationError(
             f"{who} on {', '.join(odd)}; expected shifts that {benchmark.dataset.name} holds out and {benchmark.name} "
-            f"does not report ({held_out}): tune again on these, or set the values in hyperparameters"
+            f"does not report ({held_out}): retune on these, or set the values in hyperparameters"
         )
 
 
@@ -173,7 +173,7 @@ def _apply_choice(experiment: Experiment, run: TuningRun) -> Experiment:
     except ValueError as error:
         raise EvaluationError(
             f"{experiment.method} does not accept the chosen hyperparameters {run.chosen} ({error}); expected values "
-            "that it accepts: tune the experiment again"
+            "that it accepts: retune the experiment"
         ) from error
     return changed
 

@@ -203,7 +203,7 @@ def request_same_file(url: str, facts: FileFacts, *, start: int = 0) -> "GetResu
     if problem := describe_change(_facts_of(answer.meta), facts):
         changed = describe_change(_fetch_facts(url), facts)
         raise (StreamError if changed else OtherAnswerError)(
-            f"{url}: {changed or problem}: the file has changed on the server: start again; for shards, materialize "
+            f"{url}: {changed or problem}: the file has changed on the server: restart; for shards, materialize "
             "tar_shards"
         )
     return answer
@@ -388,7 +388,8 @@ def _authorization(url: str) -> dict[str, str]:
         return {}
     except NetrcParseError as error:
         raise StreamError(
-            f"~/.netrc cannot be read for {url}: {error}; expected a valid ~/.netrc: correct it"
+            f"~/.netrc cannot be read for {url}: {error}; expected a valid ~/.netrc: fix the line that the error "
+            "names, or remove the file"
         ) from None
     if found is None:
         return {}
@@ -427,7 +428,7 @@ def _hub_address(url: str, *, listing: bool = False) -> str:
     parts = url.removeprefix("hf://").split("/")
     kind = f"{parts.pop(0)}/" if parts[0] in ("datasets", "spaces") else ""
     if len(parts) < 2:
-        raise StreamError(f"the URL is {url}; expected hf://datasets/<owner>/<name>/<path>: correct it")
+        raise StreamError(f"the URL is {url}; expected hf://datasets/<owner>/<name>/<path>")
     name, _, revision = parts[1].partition("@")
     repository, path = f"{parts[0]}/{name}", quote("/".join(parts[2:]))
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")

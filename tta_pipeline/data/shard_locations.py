@@ -20,7 +20,7 @@ def _parse_location(value: Any) -> Any:
         if not value or not all(isinstance(each, str) and _LIKE_A_URL.match(each) for each in value):
             raise ValueError(
                 f"the list contains something other than URLs: {list(value)}; expected only URLs, or one folder "
-                "without a list: correct it"
+                "without a list"
             )
         return tuple(map(_url, value))
     if not isinstance(value, str) or not _LIKE_A_URL.match(value):

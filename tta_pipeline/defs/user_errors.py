@@ -62,7 +62,7 @@ def say_error(error: Exception) -> str:
     """Return *error* in words, with the place in the user's code unless this project or the disk caused it."""
     if is_of_the_disk(error) and not arose_in_own_code(error):
         return f"{error}: {advice(error)}"
-    return str(error) if isinstance(error, PipelineError) else f"{describe_raised(error)}: correct it"
+    return str(error) if isinstance(error, PipelineError) else f"{describe_raised(error)}: fix the code that raised it"
 
 
 @contextmanager

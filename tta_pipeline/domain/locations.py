@@ -56,7 +56,7 @@ class Locations:
         if self.store is not None and not self.store.is_dir():
             raise DataRootError(
                 f"TTA_SHARDS_ROOT is {self.store}, which is not a readable folder; expected the data root with the "
-                "shared shards: correct it, or unset it to use your own shards"
+                "shared shards: set it to that folder, or unset it to use your own shards"
             )
         if self.store is not None and self.store.is_relative_to(self.root):
             raise DataRootError(

@@ -101,7 +101,7 @@ class PublishedExperiment:
             ):
                 raise RecordError(
                     f"{cell.predictions_path} has different predictions from {cell.path.name}; expected the "
-                    "predictions of that result: run the cell again"
+                    "predictions of that result: rerun the cell"
                 )
 
     @cached_property
@@ -110,8 +110,8 @@ class PublishedExperiment:
         found = {row.setup.config for row in self.rows}
         if len(found) != 1:
             raise RecordError(
-                f"{self.name} has results with {len(found)} different settings; expected one setting: run it again, "
-                "which evaluates only what is out of date"
+                f"{self.name} has results with {len(found)} different settings; expected one setting: rerun it, which "
+                "evaluates only what is out of date"
             )
         settings: JsonObject = json.loads(found.pop())
         return settings

@@ -204,7 +204,7 @@ def _select_share(shard_set: ShardSet, rank: int, num_ranks: int) -> ShardSet:
         StreamError: there is no such rank, or no sample for the rank.
     """
     if not 0 <= rank < num_ranks:
-        raise StreamError(f"rank is {rank} of {num_ranks}; expected a rank from 0 to num_ranks - 1: correct it")
+        raise StreamError(f"rank is {rank} of {num_ranks}; expected a rank from 0 to num_ranks - 1")
     if num_ranks == 1:
         return shard_set
     num_samples = len(shard_set.index)

@@ -41,7 +41,7 @@ def open_location(location: Path | str) -> ShardSet:
     if scheme != "file":
         return _open_url(url)
     if not url.startswith("file:///"):
-        raise StreamError(f"The URL is {location}; expected file:/// and an absolute path: correct it")
+        raise StreamError(f"The URL is {location}; expected file:/// and an absolute path")
     return ShardSet.open(Path(unquote(url.removeprefix("file://"))))
 
 

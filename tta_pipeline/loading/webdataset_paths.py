@@ -9,8 +9,8 @@ def shard_paths(shard_set: ShardSet) -> list[str]:
     folder = shard_set.folder.absolute()
     if "#" in str(folder) or "?" in str(folder):
         raise LoaderError(
-            f"{folder} contains a # or ?, which webdataset would read as part of a URL; expected another path: copy "
-            "the shard set there"
+            f"{folder} contains a # or ?, which webdataset would read as part of a URL; expected a path without "
+            "either: copy the shard set to one"
         )
     # Absolute, since webdataset passes a name that begins with `pipe:` to a shell.
     return [str(folder / shard.name) for shard in shard_set.manifest.shards]

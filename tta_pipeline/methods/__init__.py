@@ -54,7 +54,7 @@ def build(
     """
     if preset not in PRESETS:
         choices = name_choices(preset, PRESETS, listed_in=METHODS_PAGE)
-        raise AdaptationError(f"The preset is {preset!r}; expected one of {choices}: correct it")
+        raise AdaptationError(f"The preset is {preset!r}; expected one of {choices}")
     try:
         entry = find_method(method)
         settings = entry.configure(preset, hyperparameters, batch_size=batch_size)
@@ -84,8 +84,8 @@ def import_implementation(entry: MethodEntry) -> "type[Method]":
         implementation: object = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:  # a user's module can raise anything on import
         raise AdaptationError(
-            f"importing {entry.implementation!r} raised {describe_raised(error)}; expected the class of a method: "
-            "correct it"
+            f"importing {entry.implementation!r} raised {describe_raised(error)}; expected a method class: fix the "
+            "error in that module"
         ) from error
     from tta_pipeline.methods.method import Method
 

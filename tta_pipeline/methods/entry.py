@@ -62,8 +62,8 @@ class Hyperparameters(ConfigModel):
             return load_reference(code)
         except ValueError as error:
             raise AdaptationError(
-                f"{name} is {getattr(self, name)!r}, and {error}; expected <module>:<name>, as `code_of_choices` names "
-                "it: correct it"
+                f"{name} is {getattr(self, name)!r}, and {error}; expected <module>:<name>, as `code_of_choices` "
+                "names it"
             ) from error
 
 

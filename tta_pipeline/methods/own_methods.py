@@ -29,7 +29,7 @@ def naming_own_code(name: str, kind: type, function: str, *, expected: str) -> I
             raise
         said = describe_raised(error)
         where = place_of(getattr(kind, function, None), kind) if said == repr(error) else ""
-        raise EvaluationError(f"{name}{where} raised {said}; expected {expected}: correct it") from error
+        raise EvaluationError(f"{name}{where} raised {said}; expected {expected}") from error
 
 
 def require_logits(logits: object, method: Method, *, num_images: int) -> None:

@@ -69,7 +69,7 @@ def _find_named_norms(norms: Mapping[str, nn.Module], named: Sequence[str], meth
         if not any(_contains(bare_name(name), each) for each in bare.values()):
             raise AdaptationError(
                 f"frozen_layers names {name}, which is not a norm layer and contains none; {method} expects names "
-                f"among {_shorten_list(list(bare.values()))}, or modules that contain them: correct it"
+                f"among {_shorten_list(list(bare.values()))}, or modules that contain them"
             )
     return tuple(name for name, each in bare.items() if any(_contains(bare_name(other), each) for other in named))
 

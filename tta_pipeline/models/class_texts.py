@@ -74,7 +74,7 @@ def _class_names(spec: ZeroShotModel, classes: tuple[str, ...]) -> tuple[str, ..
         if len(names) != len(classes):
             raise EvaluationError(
                 f"class_names has {len(names)} names; expected one for each of the {len(classes)} classes in the "
-                "class map, in its order: correct it"
+                "class map, in its order: add or remove names"
             )
         return names
     imagenet = shipped_classes("imagenet")

@@ -167,9 +167,7 @@ def _find_architecture(open_clip: Any, architecture: str) -> tuple[str, dict[str
     if path.suffix != ".json":
         if architecture not in open_clip.list_models():
             known = name_choices(architecture, open_clip.list_models(), listed_in="open_clip.list_models()")
-            raise EvaluationError(
-                f"open_clip has no architecture {architecture!r}; expected one of {known}, or a file: correct it"
-            )
+            raise EvaluationError(f"open_clip has no architecture {architecture!r}; expected one of {known}, or a file")
         return architecture, {}
     own = open_clip.get_model_config(path.stem)
     try:
@@ -183,7 +181,7 @@ def _find_architecture(open_clip: Any, architecture: str) -> tuple[str, dict[str
     except (OSError, ValueError) as error:
         raise EvaluationError(
             f"{path} cannot be read ({first_line(error)}); expected JSON with embed_dim, vision_cfg and text_cfg, "
-            "like open_clip's own files: correct it"
+            "like open_clip's own files"
         ) from error
     return path.stem, {"config_sha256": hashlib.sha256(config).hexdigest()}
 
@@ -207,7 +205,7 @@ def _require_activation(open_clip: Any, architecture: str, tag: str) -> None:
     right = f"{architecture}-quickgelu" if tagged else architecture.removesuffix("-quickgelu")
     raise EvaluationError(
         f"The weights {tag} were trained with {'QuickGELU' if tagged else 'GELU'}, but {architecture} uses the other; "
-        f"expected architecture {right}: correct it"
+        f"expected architecture {right}: write that one"
     )
 
 

@@ -49,7 +49,7 @@ def make_untrained_network(library: str, architecture: str, *, num_classes: int)
     except (RuntimeError, ValueError) as error:
         raise EvaluationError(
             f"{library}'s {architecture} cannot be built ({first_line(error)}); expected an architecture that "
-            f"{library} lists: correct it"
+            f"{library} lists"
         ) from error
     return network
 

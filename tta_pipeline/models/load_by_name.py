@@ -165,7 +165,7 @@ def parse_network(name: str) -> NetworkSection:
         return PythonModel(kind="python", factory=name)
     raise EvaluationError(
         f"The model is {name!r}; expected timm:<architecture>, torchvision:<architecture>, "
-        "hf-hub:<org>/<name>@<commit>, your <module>:<name>, or a benchmark's source_model.safetensors: correct it"
+        "hf-hub:<org>/<name>@<commit>, your <module>:<name>, or a benchmark's source_model.safetensors"
     )
 
 

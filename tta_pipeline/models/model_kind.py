@@ -188,8 +188,7 @@ class NetworkKind(ModelKind[NetworkT]):
         """
         if weights != "pretrained":
             raise EvaluationError(
-                f"weights is {weights!r}; expected pretrained, a file, a state dict or None for {self.section.kind}: "
-                "correct it"
+                f"weights is {weights!r}; expected pretrained, a file, a state dict or None for {self.section.kind}"
             )
         return self.load_all(self.section.network_name, num_classes=0)
 

@@ -73,7 +73,7 @@ class Python(NetworkKind[PythonModel]):
         """Raise an error, since a user's network has no published *weights*."""
         raise EvaluationError(
             f"weights is {weights!r}; expected a file, a state dict or None for {self.section.factory}, since only "
-            "you have its weights: correct it"
+            "you have its weights"
         )
 
     def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:

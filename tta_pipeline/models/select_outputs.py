@@ -38,7 +38,7 @@ def select_classes(
     if len(own_classes) != model.num_classes or unknown:
         raise EvaluationError(
             f"{named} lists {len(own_classes)} classes, without {unknown[:3] or 'none'} of the class map; expected "
-            f"the {model.num_classes} outputs of model {model.name}, in their order: correct it"
+            f"the {model.num_classes} outputs of model {model.name}, in their order"
         )
     outputs = [own_classes.index(name) for name in classes]
     return replace(

@@ -136,7 +136,7 @@ def _require_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         statements = connection.extract_statements(sql)
     except UnicodeEncodeError:
         raise QuestionError(
-            "The query is not valid UTF-8; expected Unicode text: type its special characters again"
+            "The query is not valid UTF-8; expected Unicode text: retype its special characters"
         ) from None
     except STATEMENT_ERRORS as error:
         raise QuestionError(_one_line(error)) from error
@@ -146,8 +146,8 @@ def _require_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     (statement,) = statements
     if statement.type not in _QUERY_TYPES:
         raise QuestionError(
-            f"The statement is of kind {statement.type.name}, but the database is read-only; expected a query, such "
-            "as SELECT"
+            f"{statement.type.name} is not allowed, since the database is read-only here; expected a query, such as "
+            "SELECT"
         )
 
 

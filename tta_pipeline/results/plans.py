@@ -154,7 +154,7 @@ class Plan:
             if content.pop("format") != _FORMAT:
                 raise RecordError(
                     "was made by another version of tta_pipeline; expected a plan of this version: run `tta-pipeline "
-                    "run BENCHMARK --dry-run` to write it again"
+                    "run BENCHMARK --dry-run` to rewrite it"
                 )
             labels = content.pop("labels")
             shifts = {name: ShiftFacts(**facts) for name, facts in labels.pop("shifts").items()}
@@ -164,12 +164,12 @@ class Plan:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise RecordError(
                 "is not a plan of this version of tta_pipeline; expected a plan file: run `tta-pipeline run BENCHMARK "
-                "--dry-run` to write it again"
+                "--dry-run` to rewrite it"
             ) from error
         if path.stem != plan.labels.experiment:
             raise RecordError(
-                f"is the plan of {plan.labels.experiment}; expected the plan of {path.stem}: run `tta-pipeline run "
-                "BENCHMARK --dry-run` to write it again"
+                f"is the plan for {plan.labels.experiment}; expected the plan for {path.stem}: run `tta-pipeline run "
+                "BENCHMARK --dry-run` to rewrite it"
             )
         if problem:
             raise RecordError(problem)

@@ -214,8 +214,8 @@ def void_result(path: Path, because: str) -> Path:
         write_atomically(target, (json.dumps({"because": because, "voided_at": utc_now()}) + "\n").encode())
     except OSError as error:
         raise RecordError(
-            f"{target} cannot be written ({error.strerror}), so the result still counts; expected a writable folder: "
-            f"{advice(error)}"
+            f"{target} cannot be written ({error.strerror}), so the result was not withdrawn; expected a writable "
+            f"folder: {advice(error)}"
         ) from error
     return target
 

@@ -298,13 +298,13 @@ def _assign_class(folder: Path, sample: Sample, class_map: ClassMap, wrappers: f
         if sample.text not in ("", name) and sample.text in class_map.labels:
             raise ClassMapError(
                 f"{folder}: sample {sample.key} is in the class folder {name}, but its label member has "
-                f"{sample.text}; expected the same class in both: pack the shards again with the right class"
+                f"{sample.text}; expected the same class in both: repack the shards with the right class"
             )
         outer = sample.stated.around.rpartition("/")[2]
         if name in WRAPPERS and class_map.labels.keys() >= {name, outer} and outer != name and not sample.text:
             raise ClassMapError(
                 f"{folder}: sample {sample.key} is in the folder {name} in {outer}, and both are classes of the class "
-                "map; expected one class per sample: pack the shards again with class folders only"
+                "map; expected one class per sample: repack the shards with class folders only"
             )
         return sample._replace(class_name=name)
     named = class_map.classes[sample.label] if 0 <= sample.label < len(class_map.classes) else None

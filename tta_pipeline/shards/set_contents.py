@@ -149,8 +149,7 @@ def refuse_problems(folder: Path, problems: Sequence[str]) -> None:
     """
     if problems:
         raise ManifestError(
-            f"{folder}: {abbreviate_list(problems, '; ')}. Nothing was published: make or fetch the shards of this "
-            "cell again"
+            f"{folder}: {abbreviate_list(problems, '; ')}. Nothing was published: rebuild or refetch this cell's shards"
         )
 
 

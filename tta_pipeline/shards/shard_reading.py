@@ -156,7 +156,7 @@ def _allowed_extension(path: Path, member: Member) -> str:
     if extension not in IMAGE_TYPES and extension not in LABEL_TYPES:
         raise ManifestError(
             f"{path} has the member {member.name!r} at byte {member.offset}; expected only members of type "
-            f"{', '.join(sorted(IMAGE_TYPES | LABEL_TYPES))}: pack the shard again without this member"
+            f"{', '.join(sorted(IMAGE_TYPES | LABEL_TYPES))}: repack the shard without this member"
         )
     return extension
 
@@ -165,7 +165,7 @@ def _refuse_executable(path: Path, member: Member, name: MemberName) -> None:
     if name.role == "refused":
         raise ManifestError(
             f"{path} has the member {member.name!r} at byte {member.offset}, which some readers would execute; "
-            f"expected no members of type {', '.join(sorted(REFUSED_TYPES))}: pack the shard again without this member"
+            f"expected no members of type {', '.join(sorted(REFUSED_TYPES))}: repack the shard without this member"
         )
 
 
@@ -198,7 +198,7 @@ def _foreign_sample(path: Path, key: str, image: _FoundImage, said: LabelContent
     if stated is None:
         raise ManifestError(
             f"{path}: sample {key} has neither a class folder nor a class in a .cls or .json member; expected one of "
-            "them: pack the shards again with the class of each sample"
+            "them: repack the shards with the class of each sample"
         )
     return image.sample._replace(class_name=stated.name, label=stated.label, text=stated.text)
 

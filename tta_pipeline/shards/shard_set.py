@@ -99,8 +99,8 @@ class ShardSet:
         if problems := list(find_damage(self.folder, self.manifest.shards)):
             forget_verified(self.folder)
             raise ManifestError(
-                f"{abbreviate_list(problems, '; ')}; expected the shards that the manifest lists: run `tta-pipeline "
-                "run` again to make them, or fetch third-party shards again"
+                f"{abbreviate_list(problems, '; ')}; expected the shards that the manifest lists: rerun `tta-pipeline "
+                "run` to rebuild them, or fetch third-party shards again"
             )
         self.note_verified()
 

@@ -58,7 +58,7 @@ class ConfigModel(BaseModel):
 
 def _require_path(path: Path) -> None:
     if _NO_PATH.match(str(path)):
-        raise ValueError(f"found {str(path)!r}; expected a path, not a command or a URL: correct it")
+        raise ValueError(f"found {str(path)!r}; expected a path, not a command or a URL")
     try:
         path.expanduser()
     except RuntimeError:

@@ -11,5 +11,5 @@ def read_positive_int(name: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and int(text)):
-        raise SettingsError(f"{name} is {text!r}; expected a whole number of at least 1: correct it, or unset it")
+        raise SettingsError(f"{name} is {text!r}; expected a whole number of at least 1: change or unset it")
     return int(text)

@@ -64,7 +64,7 @@ def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) ->
         found = name.encode("utf-8", "surrogateescape")
         raise error(
             f"{where}: the name {found!r} is not UTF-8; expected names of images and classes in UTF-8: rename it, for "
-            "example with `convmv -f latin1 -t utf8 --notest`, and repack an archive"
+            "example with `convmv -f latin1 -t utf8 --notest`, and if it is in an archive, repack the archive"
         ) from None
 
 

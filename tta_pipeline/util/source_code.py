@@ -72,8 +72,8 @@ def _require_unedited(module: "_Module") -> None:
         _seen[module.name] = module.code.sha256
     elif _seen.setdefault(module.name, module.code.sha256) != module.code.sha256:
         raise ValueError(
-            f"{module.path} changed after this process had imported it; expected the code that is running: start the "
-            "command again"
+            f"{module.path} changed after this process had imported it; expected the code that is running: restart "
+            "the command"
         )
 
 
@@ -157,7 +157,9 @@ class _Module:
         try:
             return _code(self.path.read_bytes())
         except (OSError, SyntaxError, ValueError) as error:
-            raise ValueError(f"{self.path} cannot be parsed ({error}); expected valid Python: correct it") from None
+            raise ValueError(
+                f"{self.path} cannot be parsed ({error}); expected valid Python: fix the syntax error"
+            ) from None
 
     @property
     def package(self) -> str:

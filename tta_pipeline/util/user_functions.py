@@ -26,7 +26,7 @@ def find_function_file(reference: str) -> Path:
         ValueError: *reference* has another form, or its module does not exist or is not Python source.
     """
     if not is_reference(reference):
-        raise ValueError(f"the function is {reference!r}; expected module:name, such as my_functions:grey: correct it")
+        raise ValueError(f"the function is {reference!r}; expected module:name, such as my_functions:grey")
     module = reference.partition(":")[0]
     found = find_module(module)
     if found is None or found.origin is None or not found.origin.endswith(".py"):
@@ -47,7 +47,7 @@ def load_function(reference: str) -> Callable[..., Any]:
     try:
         function = load_reference(reference)
     except ValueError as error:
-        raise ShardError(f"{error}; expected a function: correct it") from error
+        raise ShardError(f"{error}; expected a function") from error
     if not callable(function):
-        raise ShardError(f"{reference!r} is of type {type(function).__name__}; expected a function: correct it")
+        raise ShardError(f"{reference!r} is of type {type(function).__name__}; expected a function")
     return function

@@ -76,7 +76,7 @@ def read_document(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         found = "nothing" if content is None else f"a {type(content).__name__}"
         raise BenchmarkFileError(
-            f"{path} contains {found}; expected fields such as title, images, shards and experiments: correct it"
+            f"{path} contains {found}; expected fields such as title, images, shards and experiments"
         )
     return content
 

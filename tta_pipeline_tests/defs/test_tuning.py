@@ -375,7 +375,7 @@ def test_the_commands_of_the_recipe_work(copy: Project):
     """As they stand, but for names of benchmark and model, and cells that the small benchmark has."""
     section = HOW_TO.partition("## Choose a learning rate without cheating")[2].partition("\n## ")[0]
     (recipe,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
-    small, added = yaml.safe_load(SMALL), yaml.safe_load(recipe.replace("model: mine", "model: cnn"))
+    small, added = yaml.safe_load(SMALL), yaml.safe_load(recipe.replace("model: my_model", "model: cnn"))
     small["experiments"] |= added["experiments"]
     copy.add_benchmark("small", yaml.safe_dump({**small, "tuning": added["tuning"]}))
     lines = [line.partition("#")[0].replace("mine", "small") for line in commands(section)]

@@ -60,7 +60,7 @@ def test_damaged_shards_are_written_again_by_the_command_that_is_named(project: 
     mended = project.materialize(everything, "--partition", "contrast|5")
 
     assert 0 != refused.returncode
-    assert "shards of this cell again" in refused.stderr
+    assert "rebuild or refetch this cell's shards" in refused.stderr
     assert [("contrast",), ("gaussian_noise",)] == published
     assert 0 == mended.returncode, mended.stderr[-3000:]
     assert good == shard.read_bytes()

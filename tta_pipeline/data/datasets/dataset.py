@@ -120,7 +120,7 @@ class Dataset(ConfigModel):
         for folder in self.folders.values():
             if PurePosixPath(folder).is_absolute() or ".." in PurePosixPath(folder).parts:
                 raise ValueError(
-                    f"folders names {folder!r}, which is outside the root; expected a path inside the root: correct it"
+                    f"folders names {folder!r}, which is outside the root; expected a path inside the root"
                 )
         if self.class_folders == "numbers" and self.classes is None:
             raise ValueError(

@@ -97,8 +97,8 @@ def dataset_of_file(content: Mapping[str, object], *, folder: Path) -> Dataset:
         custom = content["custom"]
         if not isinstance(custom, dict) or "name" in custom:
             raise ValueError(
-                "`custom` is not a section, or has a name; expected something like "
-                "{names: [dusk], severities: [1]}, since the file's name is the dataset's name: correct it"
+                "`custom` is not a section, or has a name; expected something like {names: [dusk], severities: [1]}, "
+                "since the file's name is the dataset's name"
             )
         name = str(content.get("name", "")).rpartition("/")[2]
         if name in shipped_set_names():

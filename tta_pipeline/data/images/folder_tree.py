@@ -193,8 +193,8 @@ def discover_tree(
             )
     if not folders:
         raise ImagesError(
-            f"No folder {class_dir_depth} levels below {root} begins with {', '.join(prefixes) or 'anything'}; "
-            "expected <corruption>/<severity>: check --class-dir-depth and --only"
+            f"There is no folder {class_dir_depth} levels below {root} whose name starts with "
+            f"{', '.join(prefixes) or 'anything'}; expected <corruption>/<severity>: check --class-dir-depth and --only"
         )
     return FolderTree(root=root, cells=tuple(folders), elsewhere=tuple(folders.items()))
 

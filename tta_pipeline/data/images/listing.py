@@ -82,19 +82,19 @@ class ImageReader:
         except OSError as error:
             raise ImagesError(
                 f"{image.path} ({image.name}) cannot be read ({error.strerror}); expected an image of "
-                f"{image.size_bytes} bytes: restore the file, and run again"
+                f"{image.size_bytes} bytes: restore the file, and rerun"
             ) from error
         if len(data) != image.size_bytes or has_changed:
             found = "more" if len(data) > image.size_bytes else str(len(data))
             raise ImagesError(
                 f"{image.path} changed during the conversion: {image.name} was listed with {image.size_bytes} bytes, "
-                f"but now {found}; expected files that do not change: run again when the copy is complete"
+                f"but now {found}; expected files that do not change: rerun when the copy is complete"
             )
         if image.sha256 is not None and (digest := hashlib.sha256(data).digest()) != image.sha256:
             raise ImagesError(
                 f"{image.path}: {image.name}, at byte {image.offset}, has sha256 {digest.hex()}; expected "
-                f"{image.sha256.hex()}, as in the manifest: run `tta-pipeline shards verify`, and make the shard set "
-                "again"
+                f"{image.sha256.hex()}, as in the manifest: run `tta-pipeline shards verify`, then rebuild the shard "
+                "set"
             )
         return data
 

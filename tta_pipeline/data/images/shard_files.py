@@ -209,9 +209,7 @@ def _expanded(pattern: str) -> tuple[str, ...]:
     try:
         names = expand(pattern, most=_MAX_EXPANDED)
     except ValueError as error:
-        raise ImagesError(
-            f"{pattern!r} has unbalanced braces; expected a range such as {{000..127}}: correct it"
-        ) from error
+        raise ImagesError(f"{pattern!r} has unbalanced braces; expected a range such as {{000..127}}") from error
     if not names:
         raise ImagesError(f"{pattern!r} stands for more than {_MAX_EXPANDED:,} shards; expected fewer: use *.tar")
     return names

@@ -175,7 +175,7 @@ def class_by_pattern(pattern: str, relative_path: str) -> str:
     except re.error as error:
         raise ClassMapError(
             f"The pattern {pattern!r} is not a regular expression: {error}; expected one with a group for the class "
-            "name: correct it"
+            "name"
         ) from error
     if not compiled.groups:
         raise ClassMapError(
@@ -229,9 +229,7 @@ def require_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: 
     pairs = sorted(pairs, key=lambda pair: pair[0])
     for _, name in pairs:
         if not isinstance(name, str) or not name:
-            raise ClassMapError(
-                f"{path} contains the class name {short_repr(name)}; expected text that is not empty: correct it"
-            )
+            raise ClassMapError(f"{path} contains the class name {short_repr(name)}; expected text that is not empty")
     _refuse_repeated((name for _, name in pairs), "class name", path=path)
     _refuse_repeated((label + first for label, _ in pairs), "label", path=path)
     for expected, (label, name) in enumerate(pairs):
@@ -249,7 +247,7 @@ def _refuse_repeated(values: Iterable[Hashable], kind: str, *, path: Path) -> No
     if twice := find_duplicates(values):
         raise ClassMapError(
             f"{path} contains the {kind} {twice[0]!r} more than once ({len(twice)} such duplicates); expected each "
-            f"{kind} once: correct it"
+            f"{kind} once: remove the duplicates"
         )
 
 
@@ -281,9 +279,7 @@ def _files_in_json(path: Path) -> Iterator[tuple[str, str]]:
         )
     for file_name, label in content.items():
         if isinstance(label, bool) or not isinstance(label, str | int) or label == "":
-            raise ClassMapError(
-                f"{path} gives {file_name} the class {short_repr(label)}; expected a name or a number: correct it"
-            )
+            raise ClassMapError(f"{path} gives {file_name} the class {short_repr(label)}; expected a name or a number")
         yield file_name, str(label)
 
 
@@ -353,7 +349,7 @@ def _name_or_digits(label: str, *, where: str) -> str:
     try:
         return name_or_digits(label)
     except ValueError as error:
-        raise ClassMapError(f"{where} {error}; expected the name or the number of a class: correct it") from None
+        raise ClassMapError(f"{where} {error}; expected the name or the number of a class") from None
 
 
 def _class_by_id(label: str, ids: Mapping[int, str], *, where: str) -> str:

@@ -46,11 +46,11 @@ def _read(path: Path, sha256: str) -> tuple[str, ...]:
         found = ClassMap(classes=tuple(path.read_text("utf-8").split()))
     except (OSError, UnicodeDecodeError) as error:
         raise ClassMapError(
-            f"{path} cannot be read ({error}); expected one class per line: install the project again"
+            f"{path} cannot be read ({error}); expected one class per line: reinstall tta_pipeline"
         ) from error
     if found.sha256 != sha256:
         raise ClassMapError(
             f"{path} has {len(found.classes)} classes with the sha256 {found.sha256}; expected {sha256}, as shipped: "
-            "install the project again"
+            "reinstall tta_pipeline"
         )
     return found.classes

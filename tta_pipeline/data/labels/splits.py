@@ -81,9 +81,7 @@ def _entry(found: Any, path: Path, part: str) -> _Entry:
         or not found[0].strip("/")
         or found[1] < 0
     ):
-        raise ClassMapError(
-            f"{path} contains {short_repr(found)} in {part!r}; expected [path, label, class name]: correct it"
-        )
+        raise ClassMapError(f"{path} contains {short_repr(found)} in {part!r}; expected [path, label, class name]")
     return _Entry(*found)
 
 
@@ -111,7 +109,7 @@ def _by_path(pairs: Iterable[tuple[str, str]], path: Path) -> dict[str, str]:
     for image, class_name in pairs:
         parts = [part for part in image.split("/") if part not in ("", ".")]
         if ".." in parts:
-            raise ClassMapError(f"{path} lists the image {image!r}; expected a path without '..': correct it")
+            raise ClassMapError(f"{path} lists the image {image!r}; expected a path without '..'")
         place = "/".join(parts)
         if place in found:
             raise ClassMapError(f"{path} lists {place} twice; expected unique images: use the published file")

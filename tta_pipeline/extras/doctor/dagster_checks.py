@@ -23,7 +23,9 @@ def check_dagster(home: Path) -> Iterator[Finding]:
     try:
         settings = yaml.safe_load(path.read_bytes()) if path.exists() else {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        yield fault(_HISTORY, f"{path} is not YAML ({' '.join(str(error).split())})", "correct it")
+        yield fault(
+            _HISTORY, f"{path} is not YAML ({' '.join(str(error).split())})", "fix that line, or remove the file"
+        )
         return
     settings = settings if isinstance(settings, dict) else {}
     yield _check_storage(settings.get("storage") or {"sqlite": {}}, path)

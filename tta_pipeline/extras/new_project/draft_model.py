@@ -51,9 +51,7 @@ def _section(
     if path is None:
         return kind.choose_published(weights)
     if not path.is_file():
-        raise EvaluationError(
-            f"--weights is {weights}, which is not a file; expected a file of weights: check the path"
-        )
+        raise EvaluationError(f"--weights is {weights}, which is not a file; expected a weights file: check the path")
     return network.with_weights_file(path, mean=mean, std=std) or kind.choose_published(weights)
 
 

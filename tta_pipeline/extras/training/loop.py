@@ -236,7 +236,7 @@ class Training:
             raise EvaluationError(
                 f"The checkpoint is from the middle of an epoch that webdataset read with {num_readers} processes; "
                 f"expected the same number, not {self._images.num_readers}, since the order depends on it: set "
-                f"num_threads to {num_readers}, or remove {self._checkpoints.folder} to start again"
+                f"num_threads to {num_readers}, or remove {self._checkpoints.folder} to start over"
             )
         course.num_resumed += 1
         self._course = course

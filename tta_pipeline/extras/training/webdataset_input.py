@@ -54,9 +54,8 @@ class _Sample:
         data = next((value for value in members if self._check.digest(value) == expected), None)
         if data is None:
             raise StreamError(
-                f"{place}: the bytes are not those in the manifest; expected {self._check.name} {expected.hex()}: "
-                "verify "
-                "the shard set, and make it again"
+                f"{place}: the bytes are not those in the manifest; expected {self._check.name} {expected.hex()}: run "
+                "`tta-pipeline shards verify`, then rebuild the shard set"
             )
         image = np.empty((self._image_size, self._image_size, 3), np.uint8)
         try:

@@ -28,7 +28,7 @@ def parse_grid(texts: Iterable[str]) -> Grid:
         if not sign or not name.isidentifier() or name in grid or "" in found:
             raise EvaluationError(
                 f"The grid contains {text!r}; expected each hyperparameter once, with its values, such as "
-                "lr=1e-4,2.5e-4,1e-3: correct it"
+                "lr=1e-4,2.5e-4,1e-3"
             )
         grid[name] = found
     return grid

@@ -116,7 +116,7 @@ def read_predictions(counted: CountedCell, shard_set: ShardSet) -> SamplePredict
     if not kept.agree(row, shard_set.index):
         raise RecordError(
             f"{called} has {kept.num_correct(shard_set.index)} correct predictions in its file; expected "
-            f"{row.scores.num_correct} of {row.scores.num_samples}, and the hash in its result: evaluate it again "
-            f"with `tta-pipeline run {row.cell.benchmark.partition('/')[0]} --force`"
+            f"{row.scores.num_correct} of {row.scores.num_samples}, and the hash in its result: reevaluate it with "
+            f"`tta-pipeline run {row.cell.benchmark.partition('/')[0]} --force`"
         )
     return kept

@@ -287,9 +287,9 @@ class CommonCells:
 def _make_pair(a: JudgedCell, b: JudgedCell, samples: CellSamples) -> _Pair:
     if a.keys_sha256 != b.keys_sha256:
         raise EvaluationError(
-            f"{a.row.labels.experiment} has {len(a.is_wrong):,} samples of {a.row.cell.key} ({a.row.cell.subset}), "
-            f"but {b.row.labels.experiment} has {len(b.is_wrong):,} different samples ({b.row.cell.subset}); expected "
-            "the same samples: evaluate both experiments on the same subset"
+            f"{a.row.labels.experiment} was evaluated on {len(a.is_wrong):,} samples of {a.row.cell.key} "
+            f"({a.row.cell.subset}), but {b.row.labels.experiment} on a different set of {len(b.is_wrong):,} "
+            f"({b.row.cell.subset}); expected the same samples: evaluate both experiments on the same subset"
         )
     return _Pair(
         a=a.row,

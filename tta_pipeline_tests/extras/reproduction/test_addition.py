@@ -223,7 +223,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "linked predictions": (lambda folder: link_away(predictions_of(folder)), "is missing, or is a link"),
     "a way out": (edit_plan(lambda plan: plan["streams"][0].__setitem__(0, "../../../../x")), "expected letters"),
     "a script": (edit_plan(lambda plan: plan["labels"].update(model="<script>")), "expected letters"),
-    "another name": (edit_plan(lambda plan: plan["labels"].update(experiment="norm")), "is the plan of norm"),
+    "another name": (edit_plan(lambda plan: plan["labels"].update(experiment="norm")), "is the plan for norm"),
     "text for a number": (
         edit_plan(lambda plan: plan["labels"]["shifts"]["contrast"].update(shift_position="first")),
         "expected a whole number",

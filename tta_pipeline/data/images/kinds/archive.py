@@ -72,7 +72,7 @@ class ArchiveSection(ListedBySplit, ClassesOfFiles, ConvertedSection):
         if unknown := [path.name for path in info.data.get("archives", ()) if path.name not in found.archives]:
             raise ValueError(
                 f"{name} has no archives named {abbreviate_list(unknown)}; expected {', '.join(found.archives)}: "
-                "rename your files as they were published, or leave `published` out"
+                "rename your files to their published names, or leave `published` out"
             )
         return name
 

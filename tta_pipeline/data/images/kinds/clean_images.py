@@ -34,8 +34,7 @@ def _pattern_with_a_group(pattern: str) -> str:
         num_groups = re.compile(pattern).groups
     except re.error as error:
         raise ValueError(
-            f"{pattern!r} is not a regular expression: {error}; expected one with a group for the class name: correct "
-            "it"
+            f"{pattern!r} is not a regular expression: {error}; expected one with a group for the class name"
         ) from None
     if not num_groups:
         raise ValueError(f"{pattern!r} has no group; expected parentheses around the class name: add them")
@@ -44,9 +43,7 @@ def _pattern_with_a_group(pattern: str) -> str:
 
 def _with_a_number(name: str) -> str:
     if not re.fullmatch(r"[^%/]*%0[1-9]d[^%/]*", name):
-        raise ValueError(
-            f"the file name {name!r} has no number of fixed width; expected one, such as in test_%05d.png: correct it"
-        )
+        raise ValueError(f"the file name {name!r} has no number of fixed width; expected one, such as in test_%05d.png")
     return name
 
 

@@ -35,7 +35,7 @@ def _names(patterns: tuple[str, ...]) -> tuple[str, ...]:
     for pattern in patterns:
         if not pattern or "/" in pattern:
             raise ValueError(
-                f"{pattern!r} is not a shard name; expected a file name without folders, such as val-*.tar: correct it"
+                f"{pattern!r} is not a shard name; expected a file name without folders, such as val-*.tar"
             )
     return patterns
 
