@@ -3,11 +3,14 @@
 import os
 import shutil
 import signal
+import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from tta_pipeline.cli.run_parts import run_parts
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, in_one_line, launcher, new_project
 from tta_pipeline_tests.launcher import forked_python
@@ -98,3 +101,24 @@ def test_ctrl_c_ends_all_processes(prepared: Project, tmp_path: Path):
     assert 2 == len(started)
     time.sleep(1)
     assert not [pid for pid in started if Path(f"/proc/{pid}/stat").exists()]
+
+
+def test_a_process_that_ignores_ctrl_c_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """When the command ends, none of its processes is left."""
+    deaf = tmp_path / "deaf"
+    deaf.write_text(f"#!/bin/sh\ntrap '' INT\necho $$ > {tmp_path}/$$.pid\nexec sleep 600\n")
+    deaf.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(deaf))
+
+    def end_once_both_run() -> None:
+        while len(list(tmp_path.glob("*.pid"))) < 2:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_once_both_run, daemon=True).start()
+    with pytest.raises(SystemExit):
+        run_parts("small", (), num_parts=2)
+
+    started = [int(path.stem) for path in tmp_path.glob("*.pid")]
+    assert 2 == len(started)
+    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]

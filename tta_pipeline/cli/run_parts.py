@@ -49,8 +49,9 @@ def _start(command: Sequence[str], name: str, num_processes: int) -> "subprocess
 
 def _pass_on(process: "subprocess.Popen[str]", name: str) -> None:
     assert process.stdout is not None
-    for line in process.stdout:
-        say(f"{name}: {line.rstrip()}")
+    with process.stdout as lines:
+        for line in lines:
+            say(f"{name}: {line.rstrip()}")
 
 
 def _end(processes: "Sequence[subprocess.Popen[str]]") -> None:
@@ -63,3 +64,4 @@ def _end(processes: "Sequence[subprocess.Popen[str]]") -> None:
             process.wait(_ENDS_WITHIN_S)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.wait()

@@ -2,11 +2,13 @@
 
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tta_pipeline_tests.conftest import Project, copied_results, launcher
+from tta_pipeline_tests.interrupts import interruptible
 from tta_pipeline_tests.result_paths import remove_results
 
 RUN = """
@@ -62,11 +64,33 @@ def was_noticed(ended: subprocess.CompletedProcess[str]) -> bool:
 def test_an_interrupt_at_the_edge_of_a_run_is_not_lost(project: Project):
     """Dagster only notes one before the first step and after the last; the command ends all the same.
 
-    One within a step is no failure of the step.
+    One within a step is no failure of the step; after one at the end of a run, the next run does not begin.
     """
-    ended = {where: interrupted_at(project, where, *EVALUATES) for where in (1, "STEP_OUTPUT", "RUN_SUCCESS")}
+    ended = {where: interrupted_at(project, where, *EVALUATES) for where in (1, "STEP_OUTPUT")}
+    ended["RUN_SUCCESS"] = interrupted_at(project, "RUN_SUCCESS")
 
     assert dict.fromkeys(ended, True) == {where: was_noticed(each) for where, each in ended.items()}
+    assert "1 of 2: " in ended["RUN_SUCCESS"].stderr
+    assert "2 of 2: " not in ended["RUN_SUCCESS"].stderr
+
+
+def test_an_interrupt_while_the_command_is_imported_ends_it():
+    """Before any verb could look for it."""
+    program = (
+        "import os, signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'tta_pipeline.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "from tta_pipeline.__main__ import main\n"
+        "main()\n"
+    )
+    with interruptible():
+        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (128 + signal.SIGINT, ["interrupted; what is finished is kept"]) == (
+        ended.returncode, ended.stderr.splitlines()
+    )  # fmt: skip
 
 
 @pytest.mark.slow

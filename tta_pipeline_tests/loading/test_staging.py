@@ -1,5 +1,6 @@
 """Shards in a folder are copied to local disk while they are read, within a limit, whoever dies when."""
 
+import hashlib
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tta_pipeline.data.remote_files import FileFacts
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loading.copied_shards import ShardCache
+from tta_pipeline.loading.copying import ShardOrigin
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stored_pixels import StoredPixels
 from tta_pipeline.loading.stream_order import shuffled_order, stored_order
@@ -161,3 +164,18 @@ def test_processes_share_a_tight_cache(cache: ShardCache, sets: list[ShardSet]):
 
     assert [0, 0, 0] == [process.wait() for process in processes]
     assert sum(path.stat().st_size for path in cache.folder.glob("*.tar")) <= limit_bytes
+
+
+def test_other_bytes_than_the_manifest_names_are_not_copied(tmp_path: Path):
+    """Of the right size and under the right name; nothing of them is left in the copy."""
+    shard = tmp_path / "val-0.tar"
+    shard.write_bytes(bytes(1000))
+    expected = hashlib.sha256(b"\1" * 1000).hexdigest()
+
+    with (
+        (tmp_path / "copy").open("w+b", buffering=0) as copy,
+        pytest.raises(StreamError, match=f"was damaged or replaced; expected {expected}"),
+    ):
+        ShardOrigin(location=str(shard), facts=FileFacts(size_bytes=1000, tag=""), sha256=expected).copy(copy)
+
+    assert b"" == (tmp_path / "copy").read_bytes()

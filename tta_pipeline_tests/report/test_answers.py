@@ -3,11 +3,35 @@
 import random
 import signal
 import threading
+import time
 
 import duckdb
 import pytest
 
 from tta_pipeline.report import answers
+
+
+@pytest.mark.timeout(60)
+def test_whoever_leaves_ends_the_computation():
+    """It would take hours; the one who still waits for it is told."""
+    told: list[str] = []
+    with duckdb.connect() as connection:
+        with answers.Answer(
+            connection, "SELECT count(*) FROM range(1000000000000) AS r(i) WHERE hash(i) % 7 = 3"
+        ) as answer:
+
+            def ask() -> None:
+                try:
+                    answer.columns  # noqa: B018 - it computes
+                except duckdb.InterruptException as error:
+                    told.append(str(error))
+
+            asking = threading.Thread(target=ask, daemon=True)
+            asking.start()
+            time.sleep(0.3)
+        asking.join(10)
+
+    assert ["INTERRUPT Error: Interrupted!"] == told
 
 
 @pytest.mark.slow
