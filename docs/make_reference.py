@@ -27,6 +27,7 @@ from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.entry import Hyperparameters, MethodEntry
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
+from tta_pipeline.util.field_texts import describe_field
 
 FOLDER = Path(__file__).parent / "reference"
 BENCHMARK = "digits_c"
@@ -200,7 +201,7 @@ def _method(name: str, shared: Collection[type]) -> str:
     if lines:
         parts += ["Shared fields:", "\n".join(lines)]
     rows = [
-        (f"`{field}`", _type(info.annotation), *(_json(values[field]) for values in presets.values()), info.description)
+        (f"`{field}`", _type(info.annotation), *(_json(values[field]) for values in presets.values()), describe_field(kind, field))
         for field, info in kind.model_fields.items()
         if any(field in fields for owner, fields in by_owner.items() if owner not in shared)
     ]

@@ -17,6 +17,7 @@ from tta_pipeline.benchmarks.load_files import FIRST_FILE
 from tta_pipeline.benchmarks.protocol import Protocol
 from tta_pipeline.data.datasets.dataset import Dataset
 from tta_pipeline.util.config_model import IfMissing
+from tta_pipeline.util.field_texts import describe_field
 
 INTRODUCTIONS = {
     "images": "Where the images come from. `kind` decides which other fields there are. "
@@ -99,7 +100,7 @@ def fields_table(
             f"`{name}`",
             TYPES.get((kind, name)) or type_in_words(info.annotation, link),
             default_in_words(info, required),
-            info.description,
+            describe_field(kind, name),
         )
         for name, info in kind.model_fields.items()
         if (kind, name) not in NOT_IN_FILES and (names is None or name in names)

@@ -14,6 +14,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import FIRST_FILE, LoadedBenchmarks, validate_content
 from tta_pipeline.defs.benchmark_assets import RESOURCE_PREFIX, asset_definitions
 from tta_pipeline.domain.locations import Locations
+from tta_pipeline.util.field_texts import describe_field
 from tta_pipeline.util.source_code import import_from_here
 
 _ANY_FORM: dict[str, object] = {
@@ -33,7 +34,11 @@ class BenchmarkFields(RootModel[dict[str, Any]]):
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Return the schema that `dg` shows and checks: the fields of `Benchmark`, except the name."""
         schema = handler.resolve_ref_schema(handler(Benchmark.__pydantic_core_schema__))
-        properties = {name: field for name, field in schema["properties"].items() if name != "name"}
+        properties = {
+            name: {**field, "description": describe_field(Benchmark, name)}
+            for name, field in schema["properties"].items()
+            if name != "name"
+        }
         loose = {name: {"type": kind, **_description(properties[name])} for name, kind in _ANY_FORM.items()}
         beside = {name: {"type": kind} for name, kind in _BESIDE_FIELDS.items()}
         return {**schema, "properties": {**properties, **loose, **beside}, "required": ["title", "models"]}
