@@ -178,7 +178,7 @@ class Benchmark(ConfigModel):
             is_evaluated_whole=self.is_one_of_several and not self.dataset.severities,
             train_shards=self.shard_settings_of(TRAIN) if self.shards else None,
             models=self.models,
-            methods={name: experiment.method for name, experiment in self.experiments.items()},
+            methods={name: (spec.method, spec.preset) for name, spec in self.experiments.items()},
             tunings=self.tuning,
             held_out=self.held_out,
             why_none_held_out=self.why_none_held_out,

@@ -159,8 +159,12 @@ class Experiment(ConfigModel):
             yield f"{field} is {self.tuned!r}; expected one of {known}"
         elif not file.held_out:
             yield f"{field} is {self.tuned!r}; {file.why_none_held_out}"
-        elif (method := file.methods.get(tuned_as, self.method)) != self.method:
-            yield f"{field} is {tuned_as}, whose method is {method}; expected an experiment with method {self.method}"
+        elif (found := file.methods.get(tuned_as, (self.method, self.preset))) != (self.method, self.preset):
+            yield (
+                f"{field} is {tuned_as}, which has method {found[0]} and preset {found[1]}; expected an experiment "
+                f"with method {self.method} and preset {self.preset}: give both the same, since the chosen values fit "
+                "no others"
+            )
 
     @property
     def all_seeds(self) -> tuple[int, ...]:

@@ -20,8 +20,8 @@ class FileContext:
     train_shards: ShardSettings | None
     """How shards of training images are made; None for a source that consists of shards."""
     models: Collection[str]
-    methods: Mapping[str, str]
-    """Method of each experiment, by its name."""
+    methods: Mapping[str, tuple[str, str]]
+    """Method and preset of each experiment, by its name."""
     tunings: Collection[str]
     held_out: tuple[str, ...]
     """Shifts on which hyperparameters may be chosen."""

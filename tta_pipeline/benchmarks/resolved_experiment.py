@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.errors import EvaluationError
+from tta_pipeline.errors import EvaluationError, PipelineError
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.entry import Hyperparameters, NetworkFamily
 from tta_pipeline.results.evaluation_parts import BY_HAND, OWN, PRESET, PUBLISHED, TUNED
@@ -75,6 +75,17 @@ def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Lo
         tuning=_choice_json(run, stored),
         criterion=None if run.criterion == DEFAULT_CRITERION else run.criterion,
     )
+
+
+def find_untuned(benchmark: Benchmark, locations: Locations, experiments: Iterable[str]) -> Mapping[str, str]:
+    """Return those of *experiments* that lack a tuning that fits, each with what to do, in one line."""
+    untuned = {}
+    for name in experiments:
+        try:
+            resolve_experiment(benchmark, name, locations)
+        except PipelineError as error:
+            untuned[name] = f"{benchmark.name}/{name}: {', '.join(map(str.strip, str(error).splitlines()))}"
+    return untuned
 
 
 def require_held_out(benchmark: Benchmark, shifts: tuple[str, ...], who: str) -> None:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations, groupby
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ from tta_pipeline.cli.common import (
     LocalPath,
     exit_with_error,
     plain_errors,
-    print_table,
     say,
     say_left_out,
     with_device,
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from tta_pipeline.evaluation.work.parts import Part
     from tta_pipeline.evaluation.work.planned_runs import PlannedRun
     from tta_pipeline.evaluation.work.planner import Planner
-
-_PLAN_COLUMNS = ("stage", "runs", "devices_each", "hours", "hours_at_once")
+    from tta_pipeline.evaluation.work.unfinished import FingerprintComparison
 
 
 def _parse_part(_: click.Context, __: click.Parameter, value: str) -> "Part | str":
@@ -199,9 +198,8 @@ def run(
 def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, request: _Request) -> bool:
     """Do the unfinished work of one benchmark, and return whether nothing was left out."""
     from tta_pipeline.benchmarks.named_paths import find_missing_images
-    from tta_pipeline.evaluation.device.devices import find_devices
-    from tta_pipeline.evaluation.work.planned_runs import REPORT
-    from tta_pipeline.models.own_transforms import find_other_transforms
+    from tta_pipeline.benchmarks.resolved_experiment import find_untuned
+    from tta_pipeline.evaluation.work.planned_runs import REPORT, describe_runs
     from tta_pipeline.results.database.publication import publish_metrics
 
     locations = Locations.from_environment()
@@ -210,26 +208,24 @@ def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, request: _Request)
     if request.part == "report":
         _finish(benchmark, locations, named, (REPORT,), request)
         return True
-    find_devices(request.device)  # rather than fail at each cell
     is_chosen = _find_chosen(benchmark, named, request)
     faults = () if request.experiments else loaded.faults_of(benchmark_name)
-    untuned = _find_untuned(benchmark, locations, named, is_asked_for=bool(request.experiments))
+    untuned = find_untuned(benchmark, locations, named)
+    if untuned and request.experiments:
+        exit_with_error(f"{next(iter(untuned.values()))}; or choose other experiments with --experiment")
     chosen = tuple(name for name in named if name not in untuned)
     left_out = (*(fault.sentence for fault in faults), *untuned.values())
     say_left_out(left_out)
-    for other in find_other_transforms(benchmark, (benchmark.experiments[name].model for name in chosen)):
-        say(f"note: {other}")
     if not request.part:
         publish_metrics(locations)  # the planner reads measured times from the database
-    planner = _make_planner(benchmark, locations, chosen, is_chosen, request)
+    require_runnable = cache(lambda: _require_runnable(benchmark, locations, chosen, request.device))
+    planner = _make_planner(benchmark, locations, chosen, is_chosen, request=request, require_runnable=require_runnable)
     runs = _runs_of(request.part, benchmark, planner.plan_runs(planner.find_unfinished()))
     makes_shards = any(planned_run.stage in ("sets", "shards") for planned_run in runs)
     if makes_shards and (missing := find_missing_images(benchmark)):
         exit_with_error(f"{benchmark.name}: {missing}; put it there, or correct the benchmark file")
-    if runs:
-        _print_plan(runs, request.num_processes)
-    else:
-        say("nothing of it is unfinished")
+    say(describe_runs(runs, num_devices=request.num_processes) if runs else "nothing of it is unfinished")
+    require_runnable()
     if not request.dry_run:
         _finish(benchmark, locations, chosen, runs, request)
         if runs:
@@ -260,21 +256,40 @@ def _make_planner(
     locations: Locations,
     experiments: tuple[str, ...],
     is_chosen: "Callable[[str, PartitionKey], bool]",
+    *,
     request: _Request,
+    require_runnable: "Callable[[], None]",
 ) -> "Planner":
     from tta_pipeline.evaluation.work.planner import Planner
-    from tta_pipeline.evaluation.work.unfinished import FingerprintComparison
+
+    @cache
+    def comparison() -> "FingerprintComparison":
+        require_runnable()
+        from tta_pipeline.evaluation.work.unfinished import FingerprintComparison  # imports torch: not for a new plan
+
+        return FingerprintComparison(device=request.device)
 
     return Planner(
         benchmark=benchmark,
         locations=locations,
         experiments=experiments,
-        unfinished_keys=(lambda _, keys: keys)
-        if request.force
-        else FingerprintComparison(device=request.device).unfinished_keys,
+        unfinished_keys=lambda results, keys: keys if request.force else comparison().unfinished_keys(results, keys),
         tell=say,
         is_chosen=is_chosen,
     )
+
+
+def _require_runnable(benchmark: "Benchmark", locations: Locations, experiments: tuple[str, ...], device: str) -> None:
+    """End the command if a device, a model or the code of a method is missing, rather than fail at each cell."""
+    from tta_pipeline.evaluation.device.devices import find_devices
+    from tta_pipeline.evaluation.refusals import find_refusals
+    from tta_pipeline.models.own_transforms import find_other_transforms
+
+    find_devices(device)
+    for refused in find_refusals(benchmark, locations, experiments):
+        exit_with_error(f"{refused.subject}: {refused.found}; or choose other experiments with --experiment")
+    for other in find_other_transforms(benchmark, (benchmark.experiments[name].model for name in experiments)):
+        say(f"note: {other}")
 
 
 def _runs_of(part: "Part | str", benchmark: "Benchmark", runs: "Sequence[PlannedRun]") -> "tuple[PlannedRun, ...]":
@@ -293,29 +308,6 @@ def _runs_of(part: "Part | str", benchmark: "Benchmark", runs: "Sequence[Planned
     return tuple(planned_run for planned_run in runs if not part or planned_run.stage != "report")
 
 
-def _print_plan(runs: "Sequence[PlannedRun]", num_devices: int) -> None:
-    """Print the stages of *runs*, of which *num_devices* compute at a time."""
-    from tta_pipeline.report.tables import Table
-
-    print_table(Table(columns=_PLAN_COLUMNS, rows=tuple(_plan_rows(runs, num_devices))))
-    if any(planned_run.expected_s is None for planned_run in runs if planned_run.stage == "evaluations"):
-        say("hours are not known before a cell of this benchmark was evaluated")
-
-
-def _plan_rows(
-    runs: "Sequence[PlannedRun]", num_devices: int
-) -> Iterator[tuple[str, int, int, float | None, float | None]]:
-    """Yield `_PLAN_COLUMNS` of each stage: total hours, and hours with *num_devices* at a time; None if not known."""
-    from tta_pipeline.evaluation.work.planned_runs import ON_A_DEVICE, STAGES
-
-    for stage in STAGES:
-        of_stage = [planned_run for planned_run in runs if planned_run.stage == stage]
-        known = [planned_run.expected_s for planned_run in of_stage if planned_run.expected_s is not None]
-        if of_stage:
-            hours = sum(known) / 3600 if len(known) == len(of_stage) else None
-            yield stage, len(of_stage), int(stage in ON_A_DEVICE), hours, hours and hours / num_devices
-
-
 def _say_next(benchmark: "Benchmark", experiments: tuple[str, ...]) -> str:
     """Return the commands to run on the results of *experiments*; `compare` if two of them have the same streams."""
     specs = {name: benchmark.experiments[name] for name in experiments}
@@ -325,23 +317,6 @@ def _say_next(benchmark: "Benchmark", experiments: tuple[str, ...]) -> str:
         if (specs[a].protocol, specs[a].subset) == (specs[b].protocol, specs[b].subset)
     )
     return f"tta-pipeline leaderboard{next(pairs, '')}"
-
-
-def _find_untuned(
-    benchmark: "Benchmark", locations: Locations, chosen: tuple[str, ...], *, is_asked_for: bool
-) -> dict[str, str]:
-    """Return the *chosen* experiments that are not tuned yet, with what to do.
-
-    Faults such as missing weights end the command, and so do untuned experiments that the options name.
-    """
-    from tta_pipeline.evaluation.refusals import find_refusals
-
-    untuned = {}
-    for refused in find_refusals(benchmark, locations, chosen):
-        if not refused.is_untuned or is_asked_for:
-            exit_with_error(f"{refused.subject}: {refused.found}; or choose other experiments with --experiment")
-        untuned[refused.subject.removeprefix(f"{benchmark.name}/")] = f"{refused.subject}: {refused.found}"
-    return untuned
 
 
 def _finish(

@@ -7,7 +7,6 @@ from pathlib import Path
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.model_specs import ModelSection
-from tta_pipeline.benchmarks.resolved_experiment import resolve_experiment
 from tta_pipeline.data.labels.class_map import read_pinned_class_map
 from tta_pipeline.data.labels.label_files import is_shipped_list, read_classes
 from tta_pipeline.domain.locations import Locations
@@ -26,12 +25,10 @@ class Refusal:
     found: str
     is_of_model: bool = False
     """Whether it concerns all experiments of a model."""
-    is_untuned: bool = False
-    """Whether only the tuning of the experiment is missing."""
 
 
 def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Collection[str]) -> Iterator[Refusal]:
-    """Yield what a run would refuse among the models, the code and the tunings of *experiments*.
+    """Yield what a run would refuse among the models and the code of *experiments*.
 
     Weight files are read in full, compared with their sha256, and loaded into their network. The code of methods is
     imported. This imports torch.
@@ -41,13 +38,8 @@ def find_refusals(benchmark: Benchmark, locations: Locations, experiments: Colle
         if found := _problem_of_model(model, benchmark, locations):
             yield Refusal(subject=benchmark.name, found=f"model {model}: {found}", is_of_model=True)
     for name, spec in specs.items():
-        subject = f"{benchmark.name}/{name}"
         if found := _problem_of_code(spec):
-            yield Refusal(subject=subject, found=found)
-        try:
-            resolve_experiment(benchmark, name, locations)
-        except PipelineError as error:
-            yield Refusal(subject=subject, found=_one_line(error), is_untuned=True)
+            yield Refusal(subject=f"{benchmark.name}/{name}", found=found)
 
 
 def _problem_of_model(name: str, benchmark: Benchmark, locations: Locations) -> str:

@@ -8,12 +8,11 @@ from typing import Literal, get_args
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.cell_ranges import cell_ranges
 from tta_pipeline.domain.cells import Cell
+from tta_pipeline.util.plurals import count_of
 
 Stage = Literal["sets", "shards", "training", "evaluations", "report"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 """The stages in order; each begins when the previous stage has ended."""
-ON_A_DEVICE: frozenset[Stage] = frozenset({"training", "evaluations"})
-"""Stages whose runs occupy one device each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +37,31 @@ class PlannedRun:
 
 REPORT = PlannedRun(stage="report", assets=("robustness_report",))
 """The last run."""
+
+
+def describe_runs(runs: Sequence[PlannedRun], *, num_devices: int) -> str:
+    """Return what *runs* do, in one sentence, with their time if *num_devices* of them compute at once."""
+    of_stage = {stage: [run for run in runs if run.stage == stage] for stage in STAGES}
+    evaluations = of_stage["evaluations"]
+    num_sets = sum(len(run.keys) or 1 for run in of_stage["sets"] + of_stage["shards"])
+    num_streams = sum(len(run.keys or ("",)) * len(run.assets) for run in evaluations)
+    times_s = [run.expected_s for run in evaluations if run.expected_s is not None]
+    is_known = len(times_s) == len(evaluations)
+    lasts = f"about {_in_words(sum(times_s) / num_devices)}" if is_known else "how long is not known before the first"
+    parts = {
+        f"make {count_of(num_sets, 'shard set')}": num_sets,
+        f"train {count_of(len(of_stage['training']), 'model')}": of_stage["training"],
+        f"run {count_of(num_streams, 'evaluation')} in {count_of(len(evaluations), 'Dagster run')} "
+        f"({lasts})": evaluations,
+        "write the report": of_stage["report"],
+    }
+    return f"to do: {', '.join(part for part, is_there in parts.items() if is_there)}"
+
+
+def _in_words(seconds: float) -> str:
+    if seconds < 90:  # from here on, people count in minutes
+        return f"{max(1, seconds):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def assets_of_shards(benchmark: Benchmark) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.work.costs import Costs
 from tta_pipeline.evaluation.work.planned_runs import REPORT, PlannedRun, Work, assets_of_shards, evaluation_runs
-from tta_pipeline.models.trained_models import find_trained
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.set_facts import Manifest
@@ -29,7 +28,7 @@ class Planner:
     locations: Locations
     experiments: tuple[str, ...]
     unfinished_keys: Callable[[ExperimentResults, Sequence[PartitionKey]], Iterable[PartitionKey]]
-    """Function that finds which keys have an unfinished stream, for an experiment whose model exists."""
+    """Function that finds which keys have an unfinished stream, for an experiment with results or a plan."""
     tell: Callable[[str], None] = lambda _: None
     is_chosen: Callable[[str, PartitionKey], bool] = lambda *_: True
     """Function that returns whether an experiment at a partition key is requested; other work is left out."""
@@ -62,8 +61,7 @@ class Planner:
         for name in names:
             results = ExperimentResults(benchmark=self.benchmark, experiment_name=name, locations=self.locations)
             chosen = [key for key in results.keys if self.is_chosen(name, key)]
-            is_trained = results.spec.model not in self._untrained
-            for key in self.unfinished_keys(results, chosen) if chosen and is_trained else chosen:
+            for key in self.unfinished_keys(results, chosen) if chosen and self._may_be_finished(results) else chosen:
                 plans = results.plans(key)
                 work.append(
                     Work(
@@ -78,6 +76,10 @@ class Planner:
                 )
             progress.advance(1)
         return tuple(work)
+
+    def _may_be_finished(self, results: ExperimentResults) -> bool:
+        """Return whether results have to be compared, for which the model is loaded."""
+        return (results.plan is not None or results.has_results) and results.spec.model not in self._untrained
 
     @cached_property
     def _costs(self) -> Costs:
@@ -97,14 +99,18 @@ class Planner:
         """
         settings, image_size = self.benchmark.trained_models[model], self.benchmark.image_size
         path = self.locations.source_model(self.benchmark.name, model)
+        if not path.exists():
+            return False
         shards = self.locations.shards(self.benchmark.name, TRAIN)
         if not (shards / MANIFEST_FILE).exists():
-            return path.exists()
+            return True
         try:
             shard_set = ShardSet.open(shards, expected_for_benchmark(self.benchmark, self.locations, TRAIN))
             shard_set.require_intact()
         except ManifestError:
             return False
+        from tta_pipeline.models.trained_models import find_trained  # imports torch, which a new plan does not need
+
         return find_trained(path, shard_set.manifest, settings, image_size=image_size) is not None
 
     def _training_runs(self, work: Sequence[Work]) -> Iterator[PlannedRun]:

@@ -29,9 +29,6 @@ class FingerprintComparison:
         Raises:
             EvaluationError: the model cannot be loaded; its weights are part of the fingerprint.
         """
-        if results.plan is None and not results.has_results:
-            yield from keys
-            return
         inputs = Inputs(experiment=results, machine=Machine(device=self._device), known=self._cache)
         update_plan(inputs)
         board = Board(inputs=inputs)

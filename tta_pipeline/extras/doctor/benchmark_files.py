@@ -6,6 +6,7 @@ from dataclasses import replace
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import ENDING, LoadedBenchmarks, load_all_benchmarks
 from tta_pipeline.benchmarks.named_paths import missing_paths
+from tta_pipeline.benchmarks.resolved_experiment import find_untuned
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.evaluation.refusals import find_refusals
@@ -131,4 +132,6 @@ def _find_missing(benchmark: Benchmark, *, is_sharded: bool) -> Iterator[Finding
 def _find_refused(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
     for refused in find_refusals(benchmark, locations, benchmark.experiments):
         fails = f"until then {'its experiments fail' if refused.is_of_model else 'this experiment fails'}"
-        yield (note if refused.is_untuned else fault)(refused.subject, refused.found, fails)
+        yield fault(refused.subject, refused.found, fails)
+    for name, found in find_untuned(benchmark, locations, benchmark.experiments).items():
+        yield note(f"{benchmark.name}/{name}", found, "until then this experiment fails")
