@@ -163,7 +163,7 @@ def test_no_verb_is_forgotten():
 
 def test_a_second_run_evaluates_nothing_wherever_it_is_typed(project: Path, tmp_path: Path):
     """In another folder, the data root alone says where the own modules and the history are."""
-    done = typed(tmp_path, "tta-pipeline", "run", "mine", TTA_DATA_ROOT=str(project / "data"))
+    done = typed(tmp_path, "tta-pipeline", "run", "mine", "--no-report", TTA_DATA_ROOT=str(project / "data"))
 
     assert done.returncode == 0, done.stderr
     assert "nothing of it is unfinished" in in_one_line(done.stderr)

@@ -96,6 +96,7 @@ class _Request:
     """`prepare`: shards and models; a part of the evaluations; `report`; empty: all of it."""
     num_processes: int
     force: bool
+    has_report: bool
     dry_run: bool
 
     @property
@@ -140,6 +141,7 @@ class _Request:
               "several machines: `prepare` makes shards and models, I/N evaluates one of N parts of equal cost, "
               "and `report` publishes and reports.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Evaluate finished cells again, for another timing.")
+@click.option("--no-report", is_flag=True, help="Evaluate, but do not write the report.")
 @click.option("--dry-run", is_flag=True, help="Print what would run, without running it.")
 @plain_errors
 def run(
@@ -154,6 +156,7 @@ def run(
     num_processes: int,
     part: "Part | str",
     force: bool,
+    no_report: bool,
     dry_run: bool,
 ) -> None:
     """Evaluate a whole benchmark file, from images to report.
@@ -188,6 +191,7 @@ def run(
         part=part,
         num_processes=num_processes,
         force=force,
+        has_report=not no_report,
         dry_run=dry_run,
     )
     is_whole = [_run_one(loaded, name, request) for name in names]
@@ -220,7 +224,7 @@ def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, request: _Request)
         publish_metrics(locations)  # the planner reads measured times from the database
     require_runnable = cache(lambda: _require_runnable(benchmark, locations, chosen, request.device))
     planner = _make_planner(benchmark, locations, chosen, is_chosen, request=request, require_runnable=require_runnable)
-    runs = _runs_of(request.part, benchmark, planner.plan_runs(planner.find_unfinished()))
+    runs = _runs_of(request, benchmark, planner.plan_runs(planner.find_unfinished()))
     makes_shards = any(planned_run.stage in ("sets", "shards") for planned_run in runs)
     if makes_shards and (missing := find_missing_images(benchmark)):
         exit_with_error(f"{benchmark.name}: {missing}; put it there, or correct the benchmark file")
@@ -292,12 +296,12 @@ def _require_runnable(benchmark: "Benchmark", locations: Locations, experiments:
         say(f"note: {other}")
 
 
-def _runs_of(part: "Part | str", benchmark: "Benchmark", runs: "Sequence[PlannedRun]") -> "tuple[PlannedRun, ...]":
-    """Return the *runs* in *part*; raise an error if evaluations lack shards or models.
+def _runs_of(request: _Request, benchmark: "Benchmark", runs: "Sequence[PlannedRun]") -> "tuple[PlannedRun, ...]":
+    """Return the *runs* that *request* asks for; raise an error if a part's evaluations lack shards or models.
 
     Other parts run at the same time, so each would make the missing files again.
     """
-    preparing = _preparing(runs)
+    part, preparing = request.part, _preparing(runs)
     if part == "prepare":
         return preparing
     if part and preparing:
@@ -305,7 +309,8 @@ def _runs_of(part: "Part | str", benchmark: "Benchmark", runs: "Sequence[Planned
             f"{benchmark.name}: part {part} needs shards or models that are missing, such as {preparing[0].name}; "
             f"expected all of its shards and models: run `tta-pipeline run {benchmark.name} --part prepare`"
         )
-    return tuple(planned_run for planned_run in runs if not part or planned_run.stage != "report")
+    with_report = not part and request.has_report
+    return tuple(planned_run for planned_run in runs if with_report or planned_run.stage != "report")
 
 
 def _say_next(benchmark: "Benchmark", experiments: tuple[str, ...]) -> str:
@@ -335,7 +340,7 @@ def _finish(
         num_failed, num_apart = _materialize(benchmark, locations, _preparing(runs), request), 0
         if not num_failed:  # otherwise each process would only report that something is missing
             num_apart = run_parts(benchmark.name, tuple(request.options()), request.num_processes)
-            num_failed = _materialize(benchmark, locations, (REPORT,), request)
+            num_failed = _materialize(benchmark, locations, (REPORT,), request) if request.has_report else 0
     if num_failed or num_apart:
         failed = count_of(num_apart, "process") if num_apart else count_of(num_failed, "run")
         exit_with_error(
@@ -344,7 +349,8 @@ def _finish(
         )
     if request.part in ("", "report"):
         report = locations.report(benchmark.name) / "index.html"
-        click.echo(f"report: {report}; next: {_say_next(benchmark, experiments)}")
+        where = f"report: {report}; " if request.has_report and report.exists() else ""
+        click.echo(f"{where}next: {_say_next(benchmark, experiments)}")
 
 
 def _preparing(runs: "Sequence[PlannedRun]") -> "tuple[PlannedRun, ...]":

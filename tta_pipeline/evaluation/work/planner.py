@@ -13,6 +13,7 @@ from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.work.costs import Costs
 from tta_pipeline.evaluation.work.planned_runs import REPORT, PlannedRun, Work, assets_of_shards, evaluation_runs
+from tta_pipeline.results.names import find_results
 from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.set_facts import Manifest
@@ -36,7 +37,7 @@ class Planner:
     def plan_runs(self, work: Sequence[Work]) -> tuple[PlannedRun, ...]:
         """Return the runs for *work* from `find_unfinished` and for what it needs, stage by stage."""
         if not work:
-            return ()
+            return (REPORT,) if self._report_is_outdated() else ()
         without_shards = self._cells_without_shards(work)
         for damage in filter(None, map(self._find_damage, without_shards)):
             self.tell(f"{damage}: the shards of this cell are made again")
@@ -76,6 +77,13 @@ class Planner:
                 )
             progress.advance(1)
         return tuple(work)
+
+    def _report_is_outdated(self) -> bool:
+        """Return whether a result of the benchmark is newer than its report: `--no-report`, or parts, made it."""
+        index = self.locations.report(self.benchmark.name) / "index.html"
+        written_ns = index.stat().st_mtime_ns if index.exists() else 0
+        folders = self.locations.results(self.benchmark.name).glob("*")
+        return any(path.stat().st_mtime_ns > written_ns for folder in folders for path in find_results(folder))
 
     def _may_be_finished(self, results: ExperimentResults) -> bool:
         """Return whether results have to be compared, for which the model is loaded."""

@@ -3,6 +3,7 @@
 import math
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -374,7 +375,9 @@ def write_report(
             render_page("compare.html.j2", benchmark=benchmark, notes=found.notes), encoding="utf-8"
         )
         found = replace(found, intervals=corruption_errors(gathered))
-        written = [_write_section(each, found, beside) for each in sections(benchmark) if found.tables[each.name].rows]
+        written = [
+            _write_section(each, found, beside, folder) for each in sections(benchmark) if found.tables[each.name].rows
+        ]
         shown = [section for section in written if section["html"] or section["formats"]]
         samples = _write_samples(found, locations, beside)
         page = render_page(
@@ -496,18 +499,18 @@ def _verdict_on_best(found: Findings, compared: Pairs) -> str:
     return f"{verdict_on((best, second), pair, p_holm=corrected[second], num_tests=len(corrected))} "
 
 
-def _write_section(section: ReportSection, found: Findings, folder: Path) -> Mapping[str, object]:
-    """Write the table and chart of *section* to *folder*, and return the section's data for the page."""
+def _write_section(section: ReportSection, found: Findings, folder: Path, earlier: Path) -> Mapping[str, object]:
+    """Write the table and chart of *section* to *folder*, and return the section's data for the page.
+
+    A chart that is the same in the report *earlier* is copied from there.
+    """
     table = found.tables[section.name]
     (folder / "tables" / f"{section.name}.csv").write_text(as_csv(table) + "\n", encoding="utf-8")
     figure = section.draw(found, table) if section.draw else None
     if figure:
         add_notes(figure, [f"{found.benchmark.name}: {note}" for note in found.notes])
         lay_out(figure)
-        stem = folder / "figures" / section.name
-        stem.with_suffix(".svg").write_text(as_svg(figure), encoding="utf-8")
-        stem.with_suffix(".pdf").write_bytes(as_pdf(figure))
-        stem.with_suffix(".png").write_bytes(as_png(figure))
+        _write_figure(figure, folder / "figures" / section.name, earlier / "figures" / section.name)
     return {
         "name": section.name,
         "is_origin": section.is_origin,
@@ -517,6 +520,20 @@ def _write_section(section: ReportSection, found: Findings, folder: Path) -> Map
         "formats": ("svg", "pdf", "png") if figure else (),
         "sql": section.sql_of(found.benchmark),
     }
+
+
+def _write_figure(figure: Figure, stem: Path, earlier: Path) -> None:
+    """Write *figure* in each format; if the SVG is that of *earlier*, copy the others, which take most of the time."""
+    svg = as_svg(figure).encode()
+    stem.with_suffix(".svg").write_bytes(svg)
+    others = {".pdf": as_pdf, ".png": as_png}
+    with suppress(OSError):
+        if earlier.with_suffix(".svg").read_bytes() == svg:
+            for suffix in others:
+                shutil.copyfile(earlier.with_suffix(suffix), stem.with_suffix(suffix))
+            return
+    for suffix, encode in others.items():
+        stem.with_suffix(suffix).write_bytes(encode(figure))
 
 
 def _table_html(section: ReportSection, table: Table) -> Markup:

@@ -1,5 +1,7 @@
 """What is left of a small real benchmark, as runs."""
 
+import os
+import re
 import shutil
 from dataclasses import replace
 from itertools import product
@@ -14,7 +16,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.work.costs import Costs
-from tta_pipeline.evaluation.work.planned_runs import REPORT, STAGES
+from tta_pipeline.evaluation.work.planned_runs import REPORT, STAGES, describe_runs
 from tta_pipeline.evaluation.work.planner import Planner
 from tta_pipeline.evaluation.work.unfinished import FingerprintComparison
 from tta_pipeline.methods import METHODS
@@ -36,7 +38,12 @@ def kept(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     def left_out(folder: str, names: list[str]) -> set[str]:
         return others(folder, names) | ({images.name} if Path(folder) == images.parent else set())
 
-    return Path(shutil.copytree(sweep.locations.root, tmp_path_factory.mktemp("planning") / "data", ignore=left_out))
+    there = Locations(
+        root=shutil.copytree(sweep.locations.root, tmp_path_factory.mktemp("planning") / "data", ignore=left_out)
+    )
+    there.report("small").mkdir()
+    shutil.copy(sweep.locations.report("small") / "index.html", there.report("small"))
+    return there.root
 
 
 @pytest.fixture
@@ -83,6 +90,32 @@ def places(runs, stage="evaluations"):
 def test_of_a_finished_benchmark_nothing_is_left(finished):
     """Not even the report."""
     assert () == planned(finished)
+
+
+def test_a_report_that_lacks_a_result_is_left(finished):
+    """It is older, or there is none, after a run without one."""
+    index = finished.report("small") / "index.html"
+    os.utime(index, ns=(1, 1))
+    assert (REPORT,) == planned(finished)
+
+    index.unlink()
+
+    assert (REPORT,) == planned(finished)
+
+
+def test_what_is_to_do_is_said_in_a_sentence(finished):
+    """With the time that it takes, once it is known."""
+    assert "to do: write the report" == describe_runs((REPORT,), num_devices=1)
+    remove_results(finished.root, "small", "tent", "contrast-5")
+
+    said = describe_runs(planned(finished), num_devices=1)
+    said_of_nothing_known = describe_runs(
+        planned(Locations(root=finished.root / "new"), name="digits_c"), num_devices=1
+    )
+
+    assert re.fullmatch(r"to do: run 1 evaluation in 1 Dagster run \(about \d+ s\), write the report", said)
+    assert "make 77 shard sets, train 1 model, run " in said_of_nothing_known
+    assert "how long is not known" in said_of_nothing_known
 
 
 def test_a_cell_without_its_result_is_left(finished):

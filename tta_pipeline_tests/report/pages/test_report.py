@@ -17,6 +17,7 @@ import duckdb
 import pytest
 import yaml
 from click.testing import CliRunner
+from matplotlib.figure import Figure
 from PIL import Image
 
 from tta_pipeline.benchmarks.load_files import load_benchmark
@@ -24,6 +25,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ReportError
+from tta_pipeline.report.figure_style import as_pdf
 from tta_pipeline.report.formats import as_csv
 from tta_pipeline.report.pages.comparison import p_values_beside, verdict_on
 from tta_pipeline.report.pages.report import (
@@ -31,6 +33,7 @@ from tta_pipeline.report.pages.report import (
     Report,
     _headline,
     _read_findings,
+    _write_figure,
     _write_samples,
     _write_section,
     sections,
@@ -324,7 +327,7 @@ def test_loaders_are_compared_where_trainings_differ_in_them(sweep: Project, pag
     for name in ("figures", "tables"):
         (tmp_path / name).mkdir()
     with open_metrics(there.metrics) as connection:
-        written = _write_section(section, _read_findings(connection, benchmark), tmp_path)
+        written = _write_section(section, _read_findings(connection, benchmark), tmp_path, tmp_path / "none")
 
     rows = list(csv.DictReader(io.StringIO((tmp_path / "tables" / "loaders.csv").read_text())))
     assert [("by_indexed", "True"), ("by_imagefolder", "True")] == [(row["model"], row["same_weights"]) for row in rows]
@@ -396,6 +399,25 @@ def test_a_report_of_one_experiment_says_only_what_there_is(one: Locations):
 def test_a_benchmark_of_streams_links_to_what_is_there(one: Locations):
     """The database still has cells that are no longer cells of a stream."""
     assert not dead_links(one.report("small"))
+
+
+def test_a_chart_is_copied_from_the_earlier_report_only_if_it_is_the_same(tmp_path: Path):
+    """In the formats that take long."""
+
+    def bars(height: float) -> Figure:
+        figure = Figure()
+        figure.subplots().bar([0], [height])
+        return figure
+
+    _write_figure(bars(1), tmp_path / "earlier", tmp_path / "none")
+    other = (tmp_path / "earlier.pdf").read_bytes()
+    (tmp_path / "earlier.pdf").write_bytes(b"as it was")
+
+    _write_figure(bars(1), tmp_path / "same", tmp_path / "earlier")
+    _write_figure(bars(2), tmp_path / "changed", tmp_path / "earlier")
+
+    assert b"as it was" == (tmp_path / "same.pdf").read_bytes()
+    assert as_pdf(bars(2)) == (tmp_path / "changed.pdf").read_bytes() != other
 
 
 def test_without_results_there_is_no_report(locations: Locations, tmp_path: Path):
