@@ -4,11 +4,13 @@ import atexit
 import os
 import sys
 
+from tta_pipeline.util.environment import let_waiting_threads_sleep
 from tta_pipeline.util.interrupts import InterruptedExit, ends_on_interrupt, is_interrupted
 
 
 def main() -> None:
     """Run the verb that the command line names."""
+    let_waiting_threads_sleep()
     with ends_on_interrupt():
         from tta_pipeline.cli import main as verbs  # takes a moment, in which Ctrl-C counts too
 

@@ -19,6 +19,7 @@ from tta_pipeline.defs.jobs import benchmark_jobs
 from tta_pipeline.defs.new_cells_sensor import new_cells_sensor
 from tta_pipeline.defs.resources import console
 from tta_pipeline.domain.locations import Locations
+from tta_pipeline.util.environment import let_waiting_threads_sleep
 from tta_pipeline.util.source_code import import_from_here
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def __getattr__(name: str) -> object:
     """Build `defs`, the code location, on first access: `assets_only` does not need it."""
     if name != "defs":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    let_waiting_threads_sleep()
     import_from_here()
     globals()["defs"] = found = build_definitions(Locations.from_environment())
     return found

@@ -117,6 +117,7 @@ class Board:
     keeps_predictions: bool = False
     """Whether a result without intact predictions is unfinished."""
     tell: Callable[[str], None] = lambda _: None
+    _told: set[str] = field(default_factory=set, init=False, repr=False)
     _chains: dict[StreamPlan, tuple[StoredResult, ...]] = field(default_factory=dict, init=False, repr=False)
 
     def find_unfinished(self, key: PartitionKey) -> tuple[StreamPlan, ...]:
@@ -136,14 +137,15 @@ class Board:
         if self.find_chain(plan):
             return True
         first = next(each for each in self.standings(plan) if not each.is_finished)
-        if first.problem or self._was_ours(first):
-            self.tell(f"{first.name} is evaluated again: {first.reason}")
+        if (first.problem or self._was_ours(first)) and first.reason not in self._told:
+            self._told.add(first.reason)
+            self.tell(f"{first.name} is evaluated again: {first.reason} (said once for all streams with this reason)")
         return False
 
     def _was_ours(self, standing: Standing) -> bool:
         """Return whether the result in *standing* was made by this experiment, or is in its plan."""
-        if standing.row is None:
-            return False
+        if standing.row is None or standing.row.cell.seed != standing.plan.seed:
+            return False  # a new seed is evaluated for the first time
         asked = self.inputs.experiment.planned_stream(standing.plan)
         is_asked = asked is not None and standing.row.setup.fingerprint in asked.fingerprints
         return is_asked or standing.row.labels.experiment == self.inputs.experiment.experiment_name

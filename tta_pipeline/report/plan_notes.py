@@ -61,7 +61,7 @@ def plan_notes(
     return [
         *(
             f"{abbreviate_list(list(files))} of {name} {'was' if len(files) == 1 else 'were'} edited since the last "
-            f"run of {abbreviate_list(out_of_date[name])}, and these rows show the previous settings; to check again: "
+            f"run of {abbreviate_list(out_of_date[name])}, so these rows may show earlier settings; to check: "
             f"tta-pipeline run {name} --dry-run"
             for name, files in edited.items()
         ),

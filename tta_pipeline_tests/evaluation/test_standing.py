@@ -203,6 +203,13 @@ def test_a_result_of_an_earlier_version_counts_as_unfinished_and_is_named(data: 
     assert 2 == len(result_paths(data.root))
 
 
+def test_a_new_seed_is_evaluated_for_the_first_time(data: Locations):
+    """Nothing is said of the result of another seed."""
+    evaluated(short(data, seeds=(0,)), KEY)
+
+    assert (False, []) == told(short(data, seeds=(1,)))
+
+
 def test_bit_rot_in_a_finished_result_makes_it_unfinished_in_one_line(data: Locations):
     """It is read and hashed before it is called finished; the cell is evaluated again, and the damaged file stays."""
     own = short(data)
