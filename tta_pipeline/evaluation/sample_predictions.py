@@ -14,7 +14,6 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tta_pipeline.errors import RecordError
@@ -97,12 +96,22 @@ class SamplePredictions:
                 f"{path} is damaged ({error}); expected the predictions of a result: evaluate the cell again with "
                 "`run --force`"
             ) from error
-        table = table.filter(pc.equal(table["cell"].cast(pa.string()), cell))
+        chosen = _rows_of(cell, table["cell"])
         return cls(
-            positions=as_numbers(table["position"]).astype(np.int64),
-            predictions=as_numbers(table["prediction"]).astype(np.int64),
-            confidences=as_numbers(table["confidence"]),
+            positions=as_numbers(table["position"])[chosen].astype(np.int64),
+            predictions=as_numbers(table["prediction"])[chosen].astype(np.int64),
+            confidences=as_numbers(table["confidence"])[chosen],
         )
+
+
+def _rows_of(cell: str, cells: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Return which of *cells* are *cell*, as an array (N,); `pyarrow.compute` would import pandas, see `as_numbers`."""
+    encoded = cells.cast(pa.string()).combine_chunks().dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    found: npt.NDArray[np.bool_] = as_numbers(pa.chunked_array([encoded.indices])) == (
+        names.index(cell) if cell in names else -1
+    )
+    return found
 
 
 def encode_predictions(of_cells: Mapping[str, SamplePredictions]) -> bytes:
