@@ -12,6 +12,7 @@ from tta_pipeline.defs.faults import fault_assets
 from tta_pipeline.defs.images import images
 from tta_pipeline.defs.loader_benchmark import loader_benchmark
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
+from tta_pipeline.defs.resources.bound import with_defaults
 from tta_pipeline.defs.robustness_report import robustness_report
 from tta_pipeline.defs.scope import Scopes
 from tta_pipeline.defs.shard_manifest import shard_manifest
@@ -50,7 +51,7 @@ def asset_definitions(loaded: LoadedBenchmarks, locations: Locations, resource_p
 def _resources(data_root: str, shards_root: str, prefix: str) -> Mapping[str, Any]:
     """Return the resources, the same objects each time; otherwise Dagster cannot merge definitions."""
     return {
-        f"{prefix}store": ShardStore(data_root=data_root, shards_root=shards_root),
-        f"{prefix}metrics": MetricsStore(data_root=data_root),
+        f"{prefix}store": with_defaults(ShardStore, data_root=data_root, shards_root=shards_root),
+        f"{prefix}metrics": with_defaults(MetricsStore, data_root=data_root),
         f"{prefix}compute": Compute(),
     }

@@ -33,7 +33,7 @@ def execute(
         instance: With the history of the run; by default one without past and future, which takes half the time.
     """
     tags = range_tags(partitions) if len(partitions) > 1 else dict(zip(["dagster/partition"], partitions, strict=False))
-    metrics = {"publishes": publishes, "data_root": str(project.locations.root)}
+    metrics = {"publishes": publishes}
     resources = {"metrics": {"config": metrics}, "compute": {"config": dict(compute or {})}}
     job = build_definitions(project.locations).resolve_implicit_global_asset_job_def()
     subset = job.get_subset(asset_selection={dg.AssetKey(asset.split("/")) for asset in assets})

@@ -29,7 +29,7 @@ def execute(project: Project, instance: dg.DagsterInstance, **tags: str) -> None
     """Execute the job that shards, with the *tags* by which Dagster knows partitions."""
     job = build_definitions(project.locations).resolve_job_def("small__shard_everything")
     named = {f"dagster/{name}": value for name, value in tags.items()}
-    quiet = {"resources": {"metrics": {"config": {"publishes": False, "data_root": str(project.locations.root)}}}}
+    quiet = {"resources": {"metrics": {"config": {"publishes": False}}}}
     assert job.execute_in_process(instance=instance, tags=named, run_config=quiet).success
 
 

@@ -126,7 +126,7 @@ def test_a_report_of_one_of_several_sets_shows_them_all(several: Project, tmp_pa
     with open_metrics(several.locations.metrics) as connection:
         found = _read_findings(connection, benchmark)
 
-    _write_section(section, found, tmp_path)
+    _write_section(section, found, tmp_path, tmp_path / "none")
 
     assert (tmp_path / "figures" / "datasets.svg").exists()
     table = (tmp_path / "tables" / "datasets.csv").read_text().splitlines()

@@ -156,7 +156,7 @@ def made(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Made:
     key = dg.AssetKey(["small", "robustness_report"])
     job = build_definitions(there).resolve_implicit_job_def_def_for_assets([key])
     assert job is not None
-    quiet = {"resources": {"metrics": {"config": {"publishes": False, "data_root": str(there.root)}}}}
+    quiet = {"resources": {"metrics": {"config": {"publishes": False}}}}
     with dg.DagsterInstance.ephemeral() as instance:
         done = job.execute_in_process(asset_selection=[key], instance=instance, raise_on_error=False, run_config=quiet)
         log = "\n".join(entry.user_message for entry in instance.all_logs(done.run_id))
