@@ -4,10 +4,12 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -280,3 +282,27 @@ def test_an_address_of_another_kind_is_refused(web: Web, tmp_path: Path):
     """A file of this machine is no download."""
     with pytest.raises(ImagesError, match=r"noise\.tar.*file:///etc/passwd"):
         fetched(dataset(web, tmp_path / "our.dataset.yaml", url="file:///etc/passwd"), tmp_path / "a")
+
+
+def test_an_archive_that_is_refused_leaves_nothing(our: Dataset, web: Web, tmp_path: Path):
+    """Neither its bytes nor the note on where they came from stay in the folder."""
+    web.commit("changed")
+
+    with pytest.raises(ImagesError, match="md5"):
+        fetched(our, tmp_path / "a")
+
+    assert not list((tmp_path / "a").iterdir())
+
+
+def test_what_came_before_an_interruption_needs_no_room_again(
+    our: Dataset, web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A download goes on when the disk has room for the rest of it only."""
+    interrupt(our, web, tmp_path / "a")
+    web.commit("", 0)
+    rest_bytes = SIZE_BYTES - (tmp_path / "a" / "noise.tar.unfinished").stat().st_size
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=rest_bytes))
+
+    fetched(our, tmp_path / "a")
+
+    assert_only(tmp_path / "a", "noise.tar")
