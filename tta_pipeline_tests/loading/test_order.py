@@ -133,6 +133,15 @@ def test_few_classes_are_there_at_a_time(index: SampleIndex, num_at_once: int, s
         assert len({label for label in first if first[label] <= place <= last[label]}) <= num_at_once
 
 
+def test_the_seed_draws_which_classes_come_together():
+    """And not only the order of the images within a group of classes."""
+    index = index_of(list(range(8)))
+
+    drawn = [index.labels[ordered(index, ByClass(classes_per_batch=2), seed=seed).indices] for seed in range(5)]
+
+    assert len({frozenset(labels[:2].tolist()) for labels in drawn}) > 1
+
+
 @given(indices, st.integers(1, 20), st.integers(0, 2**63 - 1))
 def test_domains_come_back_with_their_next_samples(index: SampleIndex, num_visits: int, seed: int):
     """Each sample once, those of a domain in its own order, in no more runs than visits."""
