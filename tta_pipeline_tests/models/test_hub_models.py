@@ -120,6 +120,16 @@ def test_the_same_from_python(published: torch.nn.Module):
         tta.load_model("hf-hub:someone/tiny@main")
 
 
+@pytest.mark.parametrize("given", ["mean", "std"])
+def test_a_mean_or_std_that_is_given_takes_the_place_of_the_published(given: str):
+    """The other one stays as the author has it."""
+    model = tta.load_model(f"hf-hub:someone/tiny@{COMMIT}", **{given: (0.7, 0.8, 0.9)})
+
+    expected = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6), given: (0.7, 0.8, 0.9)}
+    for name, values in expected.items():
+        torch.testing.assert_close(torch.tensor(values), getattr(model, name).flatten())
+
+
 def test_a_branch_is_refused():
     """It moves; the error has the command that prints its commit."""
     with pytest.raises(ValidationError, match=r"'main'.*`git ls-remote https://huggingface\.co/someone/tiny main`"):
