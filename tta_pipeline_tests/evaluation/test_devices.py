@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.device.arithmetic import arithmetic, arithmetic_flags
 from tta_pipeline.evaluation.device.devices import require_float64
 from tta_pipeline.evaluation.device.leases import leased, leased_device
+from tta_pipeline.evaluation.device.memory import peak_memory_gib
 from tta_pipeline.evaluation.machine import default_decode_threads
 from tta_pipeline_tests.conftest import Project
 
@@ -213,3 +215,11 @@ def test_decoding_threads_are_few_and_shared_by_processes(
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(num_processes))
 
     assert num_threads == default_decode_threads()
+
+
+def test_the_peak_of_memory_is_in_gib(monkeypatch: pytest.MonkeyPatch):
+    """3 GiB are 3; most machines of the project have no accelerator, so torch does not measure it."""
+    measuring = SimpleNamespace(max_memory_allocated=lambda _: 3 * 2**30)
+    monkeypatch.setattr(torch, "get_device_module", lambda _: measuring)
+
+    assert peak_memory_gib(torch.device("cuda")) == 3.0

@@ -340,6 +340,30 @@ def test_a_stream_in_a_hurry_is_not_waited_for(data: Locations):
     assert 12 * 2 == method.num_forwards
 
 
+def test_a_budget_pays_only_for_what_adapting_adds():
+    """A method that is no slower than the source model adapts on every batch, however small the budget."""
+
+    class Slow(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            time.sleep(0.1)
+            return images.flatten(1)[:, :10]
+
+    class Faster(Method):
+        name = "faster"
+
+        def _predict(self, images: torch.Tensor) -> torch.Tensor:
+            time.sleep(0.02)
+            return self._forward(images)
+
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 10))
+    method = Faster(network, Hyperparameters(), num_classes=10)
+    fed = BudgetDriver(ProtocolDriver(method), 0.05, source_model(Slow()))
+    for _ in range(6):
+        fed.predict(torch.zeros(2, 3, 8, 8))
+
+    assert not fed.num_unadapted
+
+
 @pytest.mark.parametrize(("driver", "value"), [(RealTimeDriver, 1e6), (BudgetDriver, 1e-9)])
 def test_what_is_predicted_without_adaptation_is_counted_like_everything_else(driver: type[TimedDriver], value: float):
     """A batch that the stream did not wait for is a forward pass, and a logit that is not finite is noticed there."""

@@ -79,3 +79,11 @@ def test_few_parts_read_each_cell(benchmark):
 
     assert readers.total() <= len(readers) + 6
     assert not any(isinstance(key, StreamKey) for key in readers)
+
+
+def test_a_subset_costs_as_much_as_its_images(benchmark):
+    """Of 10,000 images, 1,000 take a tenth of the time."""
+    (memo,) = stream_plans(benchmark, "memo", partition_keys(benchmark, "memo")[0])
+    costs = Costs.from_file(benchmark)
+
+    assert 1000 * benchmark.experiments["memo"].entry.passes == costs.expected_s("memo", memo)
