@@ -164,3 +164,15 @@ def test_what_is_wrong_with_a_set_is_said(tmp_path: Path, text: str, named: list
         load_benchmark(path)
 
     assert all(part in str(caught.value) for part in [str(path), *named]), caught.value
+
+
+def test_plans_of_a_faulty_experiment_stay_under_each_of_its_protocols(tmp_path: Path):
+    """Its results count again when the fault is mended; a plan whose experiment is gone goes."""
+    plans = {name: tmp_path / f"results/mine/plans/{name}.json" for name in ("norm", "tent_reset", "tent_once", "old")}
+    for path in plans.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+
+    drop_other_plans(Locations(root=tmp_path), "mine", ("norm",), unreadable=("tent",))
+
+    assert {"norm", "tent_reset", "tent_once"} == {name for name, path in plans.items() if path.exists()}

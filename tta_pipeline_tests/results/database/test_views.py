@@ -42,6 +42,15 @@ def test_several_seeds_are_one_experiment(locations: Locations, ask: Ask):
     assert pytest.approx((fmean(means), stdev(means), fmean(severe for _, severe in errors.values()))) == row[2:]
 
 
+def test_more_seeds_ask_for_no_more_cells(locations: Locations, ask: Ask):
+    """Two cells are complete with two cells, each under two seeds."""
+    for seed in (0, 1):
+        for corruption in ("fog", "snow"):
+            record(locations, seed=seed, corruption=corruption)
+
+    assert [(2, 2, 2)] == ask("SELECT num_cells, num_cells_asked, num_runs FROM leaderboard")
+
+
 @pytest.mark.parametrize(("num_seeds", "num_worst"), [(9, 0), (10, 1), (11, 2)])
 def test_the_tail_is_the_worst_tenth_of_the_seeds(locations: Locations, ask: Ask, num_seeds: int, num_worst: int):
     """Rounded up; fewer than ten seeds have no tail."""
