@@ -2,6 +2,7 @@
 
 import re
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
@@ -9,11 +10,17 @@ from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
 from tta_pipeline.domain.cells import Cell
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report.error_figures import corruption_dots, error_against_cost, open_set_dots
 from tta_pipeline.report.figure_style import as_svg
+from tta_pipeline.report.queries import WHERE_THE_TIME_GOES
 from tta_pipeline.report.significance.estimates import Estimate
-from tta_pipeline.report.tables import Table
+from tta_pipeline.report.tables import Table, query
+from tta_pipeline.report.time_figures import stage_bars
 from tta_pipeline.report.tuning_figures import criteria_gaps
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.publication import publish_metrics
+from tta_pipeline_tests.results.database.made import record
 
 COLUMNS = ("subset", "num_cells", "experiment", "ms_per_image", "mean_error")
 
@@ -96,3 +103,26 @@ def test_gaps_of_criteria_are_marks_in_points():
     assert [False, False, True] == [line.get_markerfacecolor() == "none" for line in axis.lines[1:]]
     assert ["labels", "entropy"] == [each.get_text() for each in axis.get_yticklabels()]
     assert criteria_gaps(Table(columns=columns, rows=rows[-1:])) is None
+
+
+def test_a_bar_of_stages_ends_with_the_milliseconds_of_an_image():
+    """Five seconds for a thousand images are 5 ms each."""
+    columns = ("experiment", "subset", "num_samples", "scan_s", "setup_s", "data_wait_s", "compute_s", "other_s")
+
+    (axis,) = stage_bars(Table(columns=columns, rows=(("tent", "all", 1000, 0.5, 0.5, 1.0, 2.0, 1.0),))).axes
+
+    assert [0.1, 0.1, 0.2, 0.4, 0.2] == pytest.approx([bar.get_width() for bar in axis.patches])
+    assert ["5 ms"] == [each.get_text() for each in axis.texts]
+
+
+def test_no_second_is_in_two_stages(tmp_path: Path):
+    """Of a pass of 1.25 s, 0.2 s of waiting and 0.8 s of computing leave 0.25 s for everything else."""
+    locations = Locations(root=tmp_path)
+    record(locations)
+    publish_metrics(locations)
+
+    with open_metrics(locations.metrics) as connection:
+        times = query(connection, WHERE_THE_TIME_GOES, ["made", "imagenet_c"])
+
+    (found,) = zip(*map(times.column, ("data_wait_s", "compute_s", "other_s", "wall_s")), strict=True)
+    assert (0.2, 0.8, 0.25, 1.25) == pytest.approx(found)

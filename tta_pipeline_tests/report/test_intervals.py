@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from tta_pipeline.cli import main
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.report.intervals import Interval, Intervals, Keep
+from tta_pipeline.report.intervals import Interval, Intervals, Keep, add_intervals
+from tta_pipeline.report.tables import Table
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline_tests.conftest import Project, copied_results
@@ -113,3 +114,13 @@ def test_the_leaderboard_reads_what_the_report_has_kept(sweep: Project, tmp_path
     assert "[" not in without
     assert r"\footnotesize [" in again
     assert json.loads(kept.read_bytes())["intervals"]["p_values"]
+
+
+def test_an_interval_stands_beside_the_mean_of_its_own_images():
+    """Never beside that of another subset, even if both are the same number."""
+    rows = (("tent", "all", 0.25), ("tent", "first 1,000", 0.25), ("norm", "all", 0.3))
+
+    table = add_intervals(Table(columns=("experiment", "subset", "mean_error"), rows=rows), [KEPT] * 3)
+
+    assert [0.2, None, None] == list(table.column("error_low"))
+    assert [0.3, None, None] == list(table.column("error_high"))
