@@ -147,3 +147,20 @@ def test_an_own_benchmark_file_counts_instead_of_the_store_s(store: Locations):
 
     assert ("Mine", "Other") == (loaded.benchmarks["small"].title, loaded.benchmarks["other"].title)
     assert () == loaded.faults
+
+
+def test_a_data_root_inside_the_store_is_ones_own(tmp_path: Path):
+    """What is written there is not written into the rest of the store."""
+    locations = Locations(root=tmp_path / "store" / "me", store=tmp_path)
+
+    locations.require_own(locations.results("small"))
+    with pytest.raises(DataRootError, match=re.escape(str(tmp_path / "small"))):
+        locations.require_own(tmp_path / "small")
+
+
+def test_an_evaluation_that_is_only_compared_leaves_nothing_under_the_data_root(tmp_path: Path):
+    """Results, states and text features are in its own folder."""
+    compared = Locations(root=tmp_path / "data", scratch=tmp_path / "compared")
+    written = (compared.results("small"), compared.states("small"), compared.text_features)
+
+    assert all(path.is_relative_to(tmp_path / "compared") for path in written)
