@@ -7,9 +7,11 @@ import re
 import select
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tta_pipeline.util import progress
 from tta_pipeline_tests.conftest import Project, launcher, new_project, write_tree
 
 CELLS = ("fog/1", "fog/5", "contrast/5")
@@ -112,3 +114,14 @@ def on_terminal(project: Project, *arguments: str, columns: int = 120) -> str:
     os.close(terminal)
     assert 0 == process.returncode, shown
     return shown.decode()
+
+
+def test_a_megabyte_is_a_million_bytes(monkeypatch: pytest.MonkeyPatch):
+    """4,000,000 bytes in two seconds are 2 MB/s, as in the sizes that verbs tell."""
+    times_s, lines = iter((0.0, 2.0)), []
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(times_s)))
+
+    progress.Progress(lines.append, what="fog", total=100).advance(50, 4_000_000)
+
+    (line,) = lines
+    assert "25 images/s, 2.0 MB/s, 2 s left" in line

@@ -3,7 +3,9 @@
 import errno
 import os
 import signal
+import stat
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tta_pipeline.util import files
 from tta_pipeline.util.files import (
     advice,
     hash_file,
+    node_local_folder,
     published_folder,
     read_if_sha256_matches,
     read_sealed,
@@ -136,3 +139,26 @@ def test_a_killed_writer_leaves_the_target_and_its_remains_are_removed(tmp_path:
     with published_folder(tmp_path / "other"):
         pass
     assert not hidden(tmp_path)
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """After a power cut the name stands for the old content or the new, and never for an empty file."""
+    write_atomically(tmp_path / "a", b"old")
+    synchronise, seen = os.fsync, []
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            seen.append((Path(f"/proc/self/fd/{descriptor}").read_bytes(), (tmp_path / "a").read_bytes()))
+        synchronise(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_atomically(tmp_path / "a", b"new")
+
+    assert [(b"new", b"old")] == seen
+
+
+def test_nobody_else_enters_the_folder_on_the_local_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It is in a place where every user of the machine can look."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    assert 0o700 == stat.S_IMODE(node_local_folder().stat().st_mode)
