@@ -122,3 +122,28 @@ def test_a_process_that_ignores_ctrl_c_is_killed(tmp_path: Path, monkeypatch: py
     started = [int(path.stem) for path in tmp_path.glob("*.pid")]
     assert 2 == len(started)
     assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+
+
+def program(path: Path, line: str) -> str:
+    """Write a program that does what *line* of shell says; return its path."""
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_part_that_is_killed_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Memory that runs out ends a process by a signal, and not with a status."""
+    monkeypatch.setattr(sys, "executable", program(tmp_path / "killed", "kill -KILL $$"))
+
+    assert 2 == run_parts("small", (), num_parts=2)
+
+
+def test_parts_share_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each computes with an equal part of them, unless the user has set the number of threads."""
+    monkeypatch.setattr(sys, "executable", program(tmp_path / "asked", f"echo $OMP_NUM_THREADS >> {tmp_path}/threads"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+    run_parts("small", (), num_parts=2)
+
+    assert ["4", "4"] == (tmp_path / "threads").read_text().split()
