@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from tta_pipeline.defs.resources import Compute
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
 from tta_pipeline_tests.defs.in_process import execute, what_failed
 from tta_pipeline_tests.flat_facts import flat_row
@@ -33,3 +34,10 @@ def test_staged_cells_give_the_same_predictions(sweep: Project, tmp_path: Path):
     ]
     shards = {shard["sha256"] for path in manifests for shard in json.loads(path.read_text())["shards"]}
     assert shards == {path.stem for path in (tmp_path / "stage" / "tta_pipeline-shards").glob("*.tar")}
+
+
+def test_limits_of_caches_are_in_gib():
+    """Half a GiB is 2^29 bytes."""
+    machine = Compute(local_scratch_limit_gib=0.5, cache_limit_gib=0.5).machine()
+
+    assert 2**29 == machine.local_scratch_limit_bytes == machine.cache_limit_bytes

@@ -87,6 +87,21 @@ def test_processes_that_fail_fail_the_run(untrained: Project):
     assert not training(untrained).path.exists()
 
 
+def test_launched_processes_train_on_the_shards_of_the_store(untrained: Project, tmp_path: Path):
+    """The own data root has none, and gets the weights."""
+    own = new_project(tmp_path / "own")
+    own.add_benchmark("small", SMALL.replace("epochs: 4", "epochs: 1"))
+    select = ("--select", "small/source_model", "--config-json", launched(str(forked_python(launcher().address))))
+
+    finished = launcher().run(
+        ["dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", *select],
+        {**own.environment, "TTA_SHARDS_ROOT": str(untrained.locations.root)}, timeout_s=600,
+    )  # fmt: skip
+
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    assert (own.locations.root / "small/source_models/cnn.safetensors").exists()
+
+
 def test_each_of_two_models_is_an_asset_and_an_evaluation_waits_for_its_own(project: Project):
     """The clean images, which validate both, come before both."""
     two = SMALL.replace("experiments:", "  wide: {kind: trained, epochs: 1, width: 16}\nexperiments:")

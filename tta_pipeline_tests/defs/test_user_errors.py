@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from tta_pipeline.defs.resources import console
-from tta_pipeline.defs.user_errors import with_one_line_errors
+from tta_pipeline.defs.user_errors import as_failure, say_error, with_one_line_errors
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.util.files import read_if_sha256_matches
 from tta_pipeline.util.plurals import count_of
@@ -97,3 +97,9 @@ def test_the_terminal_says_the_same(capfd: pytest.CaptureFixture[str]):
     assert "Stack Trace" not in said[0]
     assert "Stack Trace" in said[1]
     assert "plurals.py" in said[1]
+
+
+def test_an_error_that_an_interrupt_caused_is_no_failure():
+    """Whoever cancels a run has made no mistake."""
+    with pytest.raises(EvaluationError), as_failure(lambda error: (say_error(error), {})):
+        raise EvaluationError("a worker ended; expected its batch: wait") from KeyboardInterrupt()
