@@ -157,6 +157,26 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatc
     assert [(b"new", b"old")] == seen
 
 
+def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each file of it, below other folders too, and their entries."""
+    synchronise, seen = os.fsync, set()
+
+    def fsync(descriptor: int) -> None:
+        if not (tmp_path / "cell").exists():
+            seen.add(os.fstat(descriptor).st_ino)
+        synchronise(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with published_folder(tmp_path / "cell") as folder:
+        (folder / "a").write_text("whole")
+        (folder / "below").mkdir()
+        (folder / "below" / "b").write_text("whole")
+
+    published = [tmp_path / "cell", *(tmp_path / "cell").rglob("*")]
+    assert 4 == len(published)
+    assert {path.stat().st_ino for path in published} <= seen
+
+
 def test_nobody_else_enters_the_folder_on_the_local_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """It is in a place where every user of the machine can look."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -306,3 +306,21 @@ def test_what_came_before_an_interruption_needs_no_room_again(
     fetched(our, tmp_path / "a")
 
     assert_only(tmp_path / "a", "noise.tar")
+
+
+def test_an_archive_is_on_the_disk_before_it_has_its_name(
+    our: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """After a power cut, what is called whole is whole."""
+    synchronise, seen = os.fsync, []
+
+    def fsync(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        if status.st_size == SIZE_BYTES:
+            seen.append((status.st_ino, (tmp_path / "noise.tar").exists()))
+        synchronise(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    fetched(our, tmp_path)
+
+    assert [((tmp_path / "noise.tar").stat().st_ino, False)] == seen
