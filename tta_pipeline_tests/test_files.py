@@ -6,6 +6,8 @@ import signal
 import stat
 import subprocess
 import tempfile
+import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -182,3 +184,15 @@ def test_nobody_else_enters_the_folder_on_the_local_disk(tmp_path: Path, monkeyp
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     assert 0o700 == stat.S_IMODE(node_local_folder().stat().st_mode)
+
+
+def test_a_folder_is_left_alone_while_it_is_touched(tmp_path: Path):
+    """Its process may run on another machine, whose lock is not seen here."""
+    for name, age_s in (("living", 60), ("killed", 3600)):
+        folder = tmp_path / f".unpublished-{uuid.uuid4().hex}-{name}"
+        folder.mkdir()
+        os.utime(folder, (time.time() - age_s,) * 2)
+
+    (removed,) = remove_abandoned(tmp_path)
+
+    assert removed.name.endswith("-killed")
