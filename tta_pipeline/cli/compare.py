@@ -240,12 +240,14 @@ def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
     """Return the columns for people, with the experiments' names instead of A and B.
 
     The gain of A is the error of B - the error of A. The first row of classes is over all classes. A p-value at the
-    limit of the draws is marked with <=.
+    limit of the draws is marked with <=. If all predictions are the same, there are no intervals.
     """
     from dataclasses import replace
 
     if output.form.is_wide:
         return choose_columns(table, output.form, ())
+    if all(table.column("same_predictions")):
+        table = table.without("error_change_low", "error_change_high", "min_detectable_diff")
     error_a, error_b = f"{first.experiment_a}_error", f"{first.experiment_b}_error"
     named = {"error_a": error_a, "error_b": error_b, "class_name": "class", "min_detectable_diff": "min_diff"}
     streams = [name for name in ("stream", "seed") if len({*table.column(name)} - {None}) > 1]

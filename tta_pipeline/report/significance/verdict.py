@@ -17,6 +17,7 @@ def say_verdict(
     num_tests: int = 1,
     where: str = "over their common cells",
     same_order: bool,
+    batch_sizes: tuple[int, int] | None = None,
 ) -> str:
     """Return which of two experiments is better, by how much, and whether the difference is more than chance.
 
@@ -31,6 +32,7 @@ def say_verdict(
         num_tests: Number of tests, if the two were chosen among several.
         where: The cells of these means, in words.
         same_order: Whether both saw the samples in the same order; if not, a last sentence says so.
+        batch_sizes: Batch sizes of A and B; if they differ, a last sentence says so. None: not known.
     """
     is_worse = change.mean < 0
     low, high = (-change.high, -change.low) if is_worse else (change.low, change.high)
@@ -44,6 +46,8 @@ def say_verdict(
     units = _say_units(change) if same_order else "images"
     interval = f"95% interval {low_text} to {high_text} over {units}, {p_value}"
     note = "" if same_order else _OTHER_ORDER
+    if batch_sizes and batch_sizes[0] != batch_sizes[1]:
+        note += f" They had different batch sizes ({batch_sizes[0]:,}, {batch_sizes[1]:,})."
     if (change.p_value if p_holm is None else p_holm) > LEVEL:
         difference = 100 * change.min_detectable_diff()
         return (
@@ -52,6 +56,14 @@ def say_verdict(
             f"cases.{note}"
         )
     return f"{names[0]} is {verdict} by {gap} points, more than chance: {means}, {interval}.{note}"
+
+
+def say_same_predictions(names: tuple[str, str], num_samples: int, error: float, *, where: str) -> str:
+    """Return that two experiments predict the same on all *num_samples* samples, of which *error* are wrong."""
+    return (
+        f"All {num_samples:,} predictions of {names[0]} and {names[1]} {where} are the same (mean error {error:.1%}): "
+        "one of the methods changed nothing, or both do the same."
+    )
 
 
 def say_p(p_value: float, *, num_tests: int = 1) -> str:

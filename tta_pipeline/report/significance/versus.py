@@ -14,7 +14,7 @@ from tta_pipeline.evaluation.experiment_results import CountedCell, Unit
 from tta_pipeline.report.significance.estimates import LEAST_P, CellValues, Estimate, estimate_mean, upper_bound
 from tta_pipeline.report.significance.judged_cells import CellSamples, JudgedCell, judge_cell
 from tta_pipeline.report.significance.paired_tests import LEVEL, holm, mcnemar
-from tta_pipeline.report.significance.verdict import say_verdict
+from tta_pipeline.report.significance.verdict import say_same_predictions, say_verdict
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.photographs import Numbered, Photographs
 from tta_pipeline.util.progress import Reporter
@@ -76,6 +76,10 @@ class Comparison:
     """Whether the true p-values are smaller: `p_value` is the least that the draws can show."""
     same_order: bool
     """Whether A and B saw the samples of each cell in the same order."""
+    batch_size_a: int
+    batch_size_b: int
+    same_predictions: bool
+    """Whether A and B predict the same class for every sample."""
     better: str | None
     """The experiment that is better by more than chance; None: neither is."""
 
@@ -96,8 +100,15 @@ class Comparison:
     def sentence(self) -> str:
         """The verdict of this row, in a sentence."""
         names = (self.experiment_a, self.experiment_b)
+        if self.same_predictions:
+            return say_same_predictions(names, self.num_samples, self.error_a, where=self._where)
         return say_verdict(
-            names, (self.error_a, self.error_b), self.change, where=self._where, same_order=self.same_order
+            names,
+            (self.error_a, self.error_b),
+            self.change,
+            where=self._where,
+            same_order=self.same_order,
+            batch_sizes=(self.batch_size_a, self.batch_size_b),
         )
 
     def keeps_margin(self, points: float) -> bool:
@@ -133,6 +144,8 @@ class _Pair:
     labels: npt.NDArray[np.int64]
     is_wrong_a: npt.NDArray[np.bool_]
     is_wrong_b: npt.NDArray[np.bool_]
+    is_same: npt.NDArray[np.bool_]
+    """Whether both predict the same class."""
 
     @property
     def differences(self) -> npt.NDArray[np.float64]:
@@ -165,6 +178,7 @@ class _Pair:
             labels=self.labels[own],
             is_wrong_a=self.is_wrong_a[own],
             is_wrong_b=self.is_wrong_b[own],
+            is_same=self.is_same[own],
         )
 
 
@@ -298,6 +312,7 @@ def _make_pair(a: JudgedCell, b: JudgedCell, samples: CellSamples) -> _Pair:
         labels=samples.shard_set.index.labels[a.positions],
         is_wrong_a=a.is_wrong,
         is_wrong_b=b.is_wrong,
+        is_same=a.predictions == b.predictions,
     )
 
 
@@ -352,6 +367,9 @@ def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None 
         p_holm=change.p_value,
         p_is_bound=change.p_value <= LEAST_P,
         same_order=all(pair.a.cell.order_hash == pair.b.cell.order_hash for pair in pairs),
+        batch_size_a=first.machine.batch_size,
+        batch_size_b=pairs[0].b.machine.batch_size,
+        same_predictions=all(pair.is_same.all() for pair in pairs),
         better=_better_of(first.labels.experiment, pairs[0].b.labels.experiment, change.mean, change.p_value),
     )
 
