@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tta_pipeline.report.tables import Table
 
 TABLE_FORMS = ("table", "csv", "latex", "markdown")
+_LONGEST_EXPRESSION = 24
+"""Characters of the heading of a column that a query does not name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +108,11 @@ def as_text(table: "Table", form: Form, *, is_of_a_user: bool = False) -> str:
 
 
 def _as_asked(column: str) -> str:
-    return column.replace("_", " ")
+    """Return the heading of a column of a user's query; a column without a name has its expression, cut."""
+    if "(" not in column:
+        return column.replace("_", " ")
+    expression = column.replace("count_star()", "count(*)")
+    return expression if len(expression) <= _LONGEST_EXPRESSION else f"{expression[: _LONGEST_EXPRESSION - 1]}…"
 
 
 def print_table_as(table: "Table", form: Form, columns: Sequence[str], *, before: Sequence[str] = ()) -> None:

@@ -501,6 +501,8 @@ def test_an_answer_is_shown_as_it_was_asked_for(ask):
 
     assert ["nothing", "name", "errors"] == finished.stdout.splitlines()[0].split()
     assert "[bold]" in finished.stdout
+    unnamed = ask("SELECT count(*), avg(error) FILTER (WHERE counts AND severity = 5) FROM evaluations", verb="query")
+    assert ["count(*)  avg(\"error\") FILTER (W…"] == unnamed.stdout.splitlines()[:-1]
 
 
 @pytest.mark.parametrize("by", [(), ("--by", "corruption")])
