@@ -99,8 +99,10 @@ def leaderboard(
         before = output.place(notes_of(connection, locations, benchmark))
         if published_file:
             _write_agreement(answer, published_file, output, before)
-        elif by or not output.is_for_people:
+        elif by:
             output.write(answer, _CORRUPTION_COLUMNS, before=before)
+        elif not output.is_for_people:
+            _write_for_programs(answer, benchmark, connection, locations, output)
         else:
             _write_leaderboard(output.read(answer), connection, locations, output, before)
 
@@ -172,6 +174,21 @@ def _write_agreement(answer: "Answer", path: Path, output: Output, before: Seque
         )
         return
     output.write_table(choose_columns(table, output.form, _PUBLISHED_COLUMNS), before=[*before, _AGREES])
+
+
+def _write_for_programs(
+    answer: "Answer", benchmark: str | None, connection: Any, locations: Locations, output: Output
+) -> None:
+    """Write the leaderboard with its intervals; the database gives each column its type, also without a row."""
+    from tta_pipeline.report import queries
+    from tta_pipeline.report.answers import Answer
+    from tta_pipeline.report.intervals import add_intervals
+
+    table, _ = answer.table(None)
+    wider = add_intervals(table, _find_intervals(table, connection, locations, compares=False))
+    parameters = [benchmark, wider.column("error_low"), wider.column("error_high")]
+    with Answer(connection, queries.ALL_LEADERBOARDS_WITH_INTERVALS, parameters) as whole:
+        output.write(whole, ())
 
 
 def _write_leaderboard(

@@ -66,7 +66,7 @@ class Keep:
     @classmethod
     def of(cls, connection: duckdb.DuckDBPyConnection, locations: Locations, benchmark: str, dataset: str) -> Self:
         """Return the keep for the results of *dataset* in *benchmark* that count now."""
-        found = connection.execute(_HASH, [benchmark, dataset]).fetchone()
+        (found,) = connection.execute(_HASH, [benchmark, dataset]).fetchall()  # whole: a query may follow
         basis = repr((_METHOD, found, _sha256_of_file(locations, benchmark)))
         return cls(path=locations.intervals(benchmark, dataset), sha256=hashlib.sha256(basis.encode()).hexdigest())
 

@@ -18,6 +18,11 @@ FROM leaderboard WHERE benchmark = coalesce(?, benchmark)
 ORDER BY benchmark, dataset, subset, num_cells < num_cells_asked, num_cells DESC, mean_error, experiment
 """
 
+ALL_LEADERBOARDS_WITH_INTERVALS = f"""
+FROM ({ALL_LEADERBOARDS})
+POSITIONAL JOIN (SELECT unnest(?::DOUBLE[]) AS error_low, unnest(?::DOUBLE[]) AS error_high)
+"""
+
 BY_CORRUPTION = """
 SELECT benchmark, dataset, generated, untrained, corruption, experiment, subset, num_cells, num_runs,
        mean_error, sd_error, error_at_5, mean_top5_error, mean_ece

@@ -109,6 +109,8 @@ def test_the_leaderboard_reads_what_the_report_has_kept(sweep: Project, tmp_path
     (tmp_path / "away").rename(locations.root / "small" / "shards")
     again = runner.invoke(main, ["leaderboard", "--format", "latex"]).stdout
 
+    rows = json.loads(runner.invoke(main, ["leaderboard", "--json"]).stdout)
+    assert {True} == {row["error_low"] < row["mean_error"] < row["error_high"] for row in rows}
     assert "% [" in computed
     assert computed == from_file == runner.invoke(main, ["leaderboard"]).stdout
     assert "[" not in without

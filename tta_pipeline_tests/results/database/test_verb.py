@@ -155,6 +155,7 @@ def test_programs_get_every_column_and_digit(ask):
 
     assert [row["experiment"] for row in rows] == [line["experiment"] for line in lines] == ["tent", "source", "a_b"]
     assert 0.25 == rows[0]["mean_error"] == float(lines[0]["mean_error"])
+    assert rows[0]["error_low"] is rows[0]["error_high"] is None  # no predictions were kept
     assert rows[0]["mce"] is None
     assert "" == lines[0]["mce"]
 
@@ -502,7 +503,7 @@ def test_an_answer_is_shown_as_it_was_asked_for(ask):
     assert ["nothing", "name", "errors"] == finished.stdout.splitlines()[0].split()
     assert "[bold]" in finished.stdout
     unnamed = ask("SELECT count(*), avg(error) FILTER (WHERE counts AND severity = 5) FROM evaluations", verb="query")
-    assert ["count(*)  avg(\"error\") FILTER (W…"] == unnamed.stdout.splitlines()[:-1]
+    assert ['count(*)  avg("error") FILTER (WH…'] == unnamed.stdout.splitlines()[:-1]
 
 
 @pytest.mark.parametrize("by", [(), ("--by", "corruption")])
