@@ -79,9 +79,10 @@ class Output:
             say(f"These are the first {max_rows:,} rows, and there are more: --rows N for more, --format csv for all.")
         return table
 
-    def write_table(self, table: "Table", *, before: Sequence[str] = ()) -> None:
-        """Print or write *table* for people, after the sentences *before* it."""
-        self.write_text("\n".join([*as_paragraphs(before, self.form), as_text(table, self.form)]))
+    def write_table(self, table: "Table", *, before: Sequence[str] = (), after: Sequence[str] = ()) -> None:
+        """Print or write *table* for people, between the sentences *before* and *after* it."""
+        parts = [*as_paragraphs(before, self.form), as_text(table, self.form)]
+        self.write_text("\n".join([*parts, *(f"\n{each.rstrip()}" for each in as_paragraphs(after, self.form))]))
 
     def write_text(self, text: str) -> None:
         """Print *text* or write it."""

@@ -99,8 +99,11 @@ def leaderboard(
         before = output.place(notes_of(connection, locations, benchmark))
         if published_file:
             _write_agreement(answer, published_file, output, before)
+        elif by and output.is_for_people:
+            shown = choose_columns(output.read(answer), output.form, _CORRUPTION_COLUMNS)
+            output.write_table(shown, before=before, after=_say_sd(shown))
         elif by:
-            output.write(answer, _CORRUPTION_COLUMNS, before=before)
+            output.write(answer, ())
         elif not output.is_for_people:
             _write_for_programs(answer, benchmark, connection, locations, output)
         else:
@@ -202,13 +205,43 @@ def _write_leaderboard(
     intervals = _find_intervals(table, connection, locations, compares=is_latex)
     judged = mark_rows(add_intervals(table, intervals))
     before = [*before, UNDER_LOAD_NOTE] if has_marks(judged) else before
+    after = _say_other_orders(table, connection)
     if is_latex:
-        _write_latex(judged, intervals, output, before)
+        _write_latex(judged, intervals, output, before, after)
     else:
-        output.write_table(choose_columns(judged, output.form, _LEADERBOARD_COLUMNS), before=before)
+        shown = choose_columns(judged, output.form, _LEADERBOARD_COLUMNS)
+        output.write_table(shown, before=before, after=[*_say_sd(shown), *after])
 
 
-def _write_latex(table: "Table", intervals: "Sequence[Intervals]", output: Output, before: Sequence[str]) -> None:
+def _say_sd(shown: "Table") -> Sequence[str]:
+    from tta_pipeline.report.tables import SD_NOTE, has_sd
+
+    return [SD_NOTE] if has_sd(shown) else []
+
+
+def _say_other_orders(table: "Table", connection: Any) -> Sequence[str]:
+    """Return a sentence that names the rows whose images came in other orders than in the best row of the same cells.
+
+    The source model predicts the same in every order.
+    """
+    from tta_pipeline.report import queries
+    from tta_pipeline.util.short_lists import abbreviate_list
+
+    orders = {tuple(names): order for *names, order in connection.execute(queries.ORDERS).fetchall()}
+    columns = ("benchmark", "dataset", "subset", "num_cells", "experiment")
+    best: dict[tuple[Any, ...], Any] = {}
+    others = []
+    for *of_row, num_cells, experiment in zip(*map(table.column, columns), strict=True):
+        order = orders.get((*of_row, experiment))
+        if order is not None and order != best.setdefault((*of_row, num_cells), order):
+            others.append(experiment)
+    said = "other seeds or orders of the images than in the best row of the same cells, so differences may come from "
+    return [f"{abbreviate_list(others, most=5)}: {said}the order alone."] if others else []
+
+
+def _write_latex(
+    table: "Table", intervals: "Sequence[Intervals]", output: Output, before: Sequence[str], after: Sequence[str]
+) -> None:
     from tta_pipeline.report.formats import as_latex
     from tta_pipeline.report.pages.leaderboard import find_leading
     from tta_pipeline.report.pages.leaderboard_intervals import NOTE, OTHER_SEEDS
@@ -220,7 +253,7 @@ def _write_latex(table: "Table", intervals: "Sequence[Intervals]", output: Outpu
     seeds = f" {OTHER_SEEDS}" if len(set(table.column("num_runs"))) > 1 else ""
     shown = choose_columns(table, output.form, columns)
     leading = find_leading(table, intervals)
-    output.write_text(as_latex(shown, leading=leading, notes=[*before, NOTE + over + seeds]))
+    output.write_text(as_latex(shown, leading=leading, notes=[*before, NOTE + over + seeds, *_say_sd(shown), *after]))
 
 
 def _cells(number: int | str) -> str:

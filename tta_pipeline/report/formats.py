@@ -83,11 +83,12 @@ def as_latex(table: Table, *, leading: Collection[int] = (), notes: Sequence[str
     """
     best = best_cells(table)
     texts = {name: [format_value(name, value) for value in table.column(name)] for name in table.columns}
-    in_percent = {name for name in table.columns if any(each.split(" ")[0].endswith("%") for each in texts[name])}
+    numeric = [name for name in table.columns if _is_numeric(table, name)]
+    in_percent = {name for name in numeric if any(each.partition(" [")[0].endswith("%") for each in texts[name])}
 
     def cell(number: int, name: str) -> str:
         text = texts[name][number].replace("_", " ") if name in _NAMES else texts[name][number]
-        value, gap, interval = text.partition(" [") if _is_numeric(table, name) else (text, "", "")
+        value, gap, interval = text.partition(" [") if name in numeric else (text, "", "")
         shown = _escape_latex(value.removesuffix("%") if name in in_percent else value)
         shown = rf"\textbf{{{shown}}}" if (number, name) in best else shown
         shown = rf"{shown}$^\dagger$" if number in leading and name == "mean_error" else shown
@@ -96,7 +97,7 @@ def as_latex(table: Table, *, leading: Collection[int] = (), notes: Sequence[str
     def heading(name: str) -> str:
         return _escape_latex(f"{HEADINGS.get(name) or name.replace('_', ' ')}{' (%)' if name in in_percent else ''}")
 
-    alignment = "".join("r" if _is_numeric(table, name) else "l" for name in table.columns)
+    alignment = "".join("r" if name in numeric else "l" for name in table.columns)
     return "\n".join(
         [
             r"% needs \usepackage{booktabs}",
@@ -177,6 +178,7 @@ _LATEX = str.maketrans(
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
     }
 )
 

@@ -23,6 +23,13 @@ FROM ({ALL_LEADERBOARDS})
 POSITIONAL JOIN (SELECT unnest(?::DOUBLE[]) AS error_low, unnest(?::DOUBLE[]) AS error_high)
 """
 
+ORDERS = """
+SELECT benchmark, dataset, subset, experiment, sum(DISTINCT hash(corruption, severity, order_hash))
+FROM evaluations
+WHERE counts AND corruption <> 'clean' AND counts_in_mean IS DISTINCT FROM FALSE AND method <> 'source'
+GROUP BY ALL
+"""
+
 BY_CORRUPTION = """
 SELECT benchmark, dataset, generated, untrained, corruption, experiment, subset, num_cells, num_runs,
        mean_error, sd_error, error_at_5, mean_top5_error, mean_ece

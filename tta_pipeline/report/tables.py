@@ -71,16 +71,16 @@ class TableAnswer:
         return found.schema, iter(found.to_batches())
 
 
-class WithInterval(float):
-    """A value with the ends of its interval, which readers see behind it."""
+class WithSpread(float):
+    """A value with its standard deviation over seeds and the ends of its interval, which readers see behind it."""
 
-    low: float
-    high: float
+    sd: float | None
+    ends: tuple[float, float] | None
 
-    def __new__(cls, value: float, low: float, high: float) -> Self:
-        """Return *value* with the ends *low* and *high*."""
+    def __new__(cls, value: float, *, sd: float | None = None, ends: tuple[float, float] | None = None) -> Self:
+        """Return *value* with *sd* and *ends*; None: not known."""
         found = super().__new__(cls, value)
-        found.low, found.high = low, high
+        found.sd, found.ends = sd, ends
         return found
 
 
@@ -118,6 +118,14 @@ def has_marks(table: Table) -> bool:
     return any(isinstance(value, UnderLoad) for row in table.rows for value in row)
 
 
+SD_NOTE = "±: standard deviation over seeds."
+
+
+def has_sd(table: Table) -> bool:
+    """Return whether *table* has a value with its standard deviation."""
+    return any(isinstance(value, WithSpread) and value.sd is not None for row in table.rows for value in row)
+
+
 def query(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()) -> Table:
     """Return the result of *sql* with *parameters* bound."""
     result = connection.execute(sql, list(parameters))
@@ -144,12 +152,21 @@ def format_value(column: str, value: object) -> str:
         return "-"
     if isinstance(value, list):
         return ", ".join(format_value(column, each) for each in value)
-    if isinstance(value, WithInterval):
-        low, high = (_format_float(column, each).removesuffix("%") for each in (value.low, value.high))
-        return f"{_format_float(column, value)} [{low}, {high}]"
+    if isinstance(value, WithSpread):
+        return _format_spread(column, value)
     if isinstance(value, float):
         return f"{_format_float(column, value)}{'*' if isinstance(value, UnderLoad) else ''}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _format_spread(column: str, value: WithSpread) -> str:
+    """Return *value* like `55.6 ± 0.4% [54.9, 56.2]`."""
+    text = _format_float(column, value)
+    unit = "%" if text.endswith("%") else ""
+    sd = f" ± {_format_float(column, value.sd).removesuffix(unit)}" if value.sd is not None else ""
+    ends = [_format_float(column, each).removesuffix(unit) for each in value.ends or ()]
+    interval = f" [{', '.join(ends)}]" if ends else ""
+    return f"{text.removesuffix(unit)}{sd}{unit}{interval}"
 
 
 def _format_float(column: str, value: float) -> str:
@@ -249,8 +266,8 @@ _NAMES_OF_ALL = ("benchmark", "dataset")
 
 
 def shorten(table: Table, columns: Sequence[str]) -> Table:
-    """Return the *columns* that *table* has, in this order, with intervals after their values."""
-    table = join_intervals(table)
+    """Return the *columns* that *table* has, in this order, with standard deviations and intervals after values."""
+    table = _join_sd(join_intervals(table))
     shown = [
         name
         for name in columns
@@ -264,9 +281,20 @@ def join_intervals(table: Table) -> Table:
     for name, low, high in _INTERVALS:
         if {name, low, high} <= set(table.columns):
             ends = zip(table.column(name), table.column(low), table.column(high), strict=True)
-            joined = [value if start is None else WithInterval(value, start, end) for value, start, end in ends]
+            joined = [value if start is None else WithSpread(value, ends=(start, end)) for value, start, end in ends]
             table = table.with_values(name, joined).without(low, high)
     return table
+
+
+def _join_sd(table: Table) -> Table:
+    """Return *table* with each mean error and its standard deviation over seeds in one column."""
+    if not {"mean_error", "sd_error"} <= set(table.columns):
+        return table
+    joined = [
+        value if sd is None else WithSpread(value, sd=sd, ends=getattr(value, "ends", None))
+        for value, sd in zip(table.column("mean_error"), table.column("sd_error"), strict=True)
+    ]
+    return table.with_values("mean_error", joined).without("sd_error")
 
 
 def as_html(table: Table, *, name: str, caption: str, leading: Collection[int] = (), is_whole: bool = True) -> Markup:

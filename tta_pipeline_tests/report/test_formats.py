@@ -13,7 +13,7 @@ import pytest
 from tta_pipeline.report.formats import as_csv, as_latex, as_terminal, drop_overflow, write_json
 from tta_pipeline.report.tables import (
     Table,
-    WithInterval,
+    WithSpread,
     as_html,
     as_markdown,
     best_cells,
@@ -139,15 +139,16 @@ def test_columns_without_room_are_left_out_and_named():
 
 
 def test_an_interval_stands_behind_its_value():
-    """People see both in one column, and the best is still found; a row without an interval has its value alone."""
-    columns = ("benchmark", "experiment", "mean_error", "error_low", "error_high", "mce")
-    rows = (("a", "x", 0.25, 0.2, 0.3, None), ("a", "y", 0.5, None, None, None))
+    """As the standard deviation does, in one column, and the best is found; a row without any has its value alone."""
+    columns = ("benchmark", "experiment", "mean_error", "error_low", "error_high", "sd_error")
+    rows = (("a", "x", 0.25, 0.2, 0.3, 0.004), ("a", "y", 0.5, None, None, 0.01), ("a", "z", 0.75, None, None, None))
     shown = shorten(Table(columns=columns, rows=rows), ("benchmark", "experiment", "mean_error", "missing"))
 
     assert ("experiment", "mean_error") == shown.columns
-    assert ["25.0% [20.0, 30.0]", "50.0%"] == [format_value("mean_error", each) for each in shown.column("mean_error")]
+    texts = [format_value("mean_error", each) for each in shown.column("mean_error")]
+    assert ["25.0 ± 0.4% [20.0, 30.0]", "50.0 ± 1.0%", "75.0%"] == texts
     assert {(0, "mean_error")} == best_cells(shown)
-    assert r"x & \textbf{25.0} {\footnotesize [20.0, 30.0]} \\" in as_latex(shown)
+    assert r"x & \textbf{25.0 $\pm$ 0.4} {\footnotesize [20.0, 30.0]} \\" in as_latex(shown)
 
 
 @pytest.mark.skipif(not shutil.which("kpsewhich"), reason="no LaTeX is installed")
@@ -155,7 +156,10 @@ def test_latex_compiles(tmp_path: Path):
     """A paper that has booktabs takes the table as it is."""
     if subprocess.run(["kpsewhich", "booktabs.sty"], capture_output=True, check=False).returncode:
         pytest.skip("this LaTeX has no booktabs")
-    table = Table(columns=("experiment", "mean_error"), rows=(("tent_hot", WithInterval(0.25, 0.2, 0.3)), ("&%", 0.5)))
+    table = Table(
+        columns=("experiment", "mean_error"),
+        rows=(("tent_hot", WithSpread(0.25, sd=0.01, ends=(0.2, 0.3))), ("&%", 0.5)),
+    )
     document = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + as_latex(
         table, leading={0}, notes=["5 %"]
     )
