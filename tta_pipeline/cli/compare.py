@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tta_pipeline.benchmarks.benchmark import Benchmark
     from tta_pipeline.report.significance.versus import CommonCells, Comparison, Evaluated, PairedCells
     from tta_pipeline.report.tables import Table
+    from tta_pipeline.results.evaluation_record import Evaluation
 
 _RUN_COLUMNS = (
     "benchmark", "dataset", "generated", "experiment", "corruption", "severity", "error_a", "error_b", "error_change",
@@ -156,7 +157,7 @@ def _pair_cells(
         _say_unfinished(each)
     evaluated = [each for each in found if each.cells]
     for each in evaluated:
-        say_seeds(each.a, each.b)
+        say_seeds(each)
     if not evaluated:
         raise click.UsageError(
             f"{names[0]} and {names[1]} have no results for the same stream and seed, in "
@@ -202,13 +203,30 @@ def _say_unfinished(found: "CommonCells") -> None:
         )
 
 
-def say_seeds(a: "Evaluated", b: "Evaluated") -> None:
-    """Print which seeds are compared if an experiment has more: its mean in the leaderboard is over all its seeds."""
-    seeds = [each.seeds for each in (a, b)]
-    if seeds[0] != seeds[1]:
-        common = [str(seed) for seed in seeds[0] if seed in seeds[1]]
-        has = [f"{each.experiment_name} has {', '.join(map(str, of))}" for each, of in zip((a, b), seeds, strict=True)]
-        say(f"compared on seed {', '.join(common)} alone: {'; '.join(has)}")
+def say_seeds(found: "CommonCells") -> None:
+    """Print which seeds are compared if one has others: its mean in the leaderboard is over all its seeds."""
+    if found.a.seeds == found.b.seeds:
+        return
+    (row_a, row_b) = (each.row for each in found.cells[0])
+    runs = ((found.a, row_a), (found.b, row_b))
+    seeds = tuple(sorted({cell.row.cell.seed for cell, _ in found.cells}))
+    fixed = [experiment.experiment_name for experiment, row in runs if row.ignores_stream]
+    if fixed and seeds in (found.a.seeds, found.b.seeds):
+        say(f"compared on {_name_seeds(seeds)}: {fixed[0]} predicts the same on every seed")
+    else:
+        say(f"compared {' with '.join(_name_runs(each, row, seeds) for each, row in runs)}")
+
+
+def _name_runs(experiment: "Evaluated", row: "Evaluation", seeds: tuple[int, ...]) -> str:
+    name = experiment.experiment_name
+    if row.cell.stream_order == "stored":
+        return f"the stored order of {name}"
+    others = "" if experiment.seeds == seeds else f" (of its {_name_seeds(experiment.seeds)})"
+    return f"{_name_seeds(seeds)} of {name}{others}"
+
+
+def _name_seeds(seeds: tuple[int, ...]) -> str:
+    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
 def _say_answer(answer: "Comparison", num_benchmarks: int) -> str:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
@@ -63,6 +63,19 @@ class CountedCell:
     def cell(self) -> Cell:
         """The cell."""
         return Cell(corruption=self.row.cell.corruption, severity=self.row.cell.severity)
+
+    def in_stream_of(self, other: Self) -> Self:
+        """Return the evaluation as it would be in the stream of *other*, if it ignores the stream."""
+        stream = other.row.cell
+        cell = replace(
+            self.row.cell,
+            seed=stream.seed,
+            position=stream.position,
+            visit=stream.visit,
+            stream_order=stream.stream_order,
+            order_hash=stream.order_hash,
+        )
+        return replace(self, row=replace(self.row, cell=cell))
 
     @property
     def predictions_path(self) -> Path | None:

@@ -82,6 +82,11 @@ class Evaluation(RecordedFacts):
         return self.setup.weights == UNTRAINED
 
     @property
+    def ignores_stream(self) -> bool:
+        """Whether an image gets the same prediction in every order and batch: the source model's."""
+        return self.setup.method == "source"
+
+    @property
     def is_averaged(self) -> bool:
         """Whether the cell counts in its set's mean, as in the leaderboard."""
         return self.labels.shift.counts_in_mean is not False and self.cell.corruption != CLEAN.corruption

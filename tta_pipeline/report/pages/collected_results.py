@@ -114,6 +114,7 @@ def _to_judged(entry: Entry) -> WrongSamples:
         counts_in_mean=row.is_averaged,
         is_wrong=found.is_wrong,
         order_hash=row.cell.order_hash,
+        ignores_stream=row.ignores_stream,
     )
 
 

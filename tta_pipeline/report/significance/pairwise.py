@@ -30,6 +30,8 @@ class WrongSamples:
     """Whether each sample is predicted wrongly, sorted by key, (N,)."""
     order_hash: str
     """Hash of the order in which the samples came."""
+    ignores_stream: bool = False
+    """Whether an image gets the same prediction in every order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,23 +71,44 @@ def estimate_error(cells: Iterable[WrongSamples]) -> Estimate | None:
 def compare_pairs(standings: WrongSamplesByExperiment) -> Mapping[tuple[str, str], Pair]:
     """Compare every two experiments that have a cell in common, as `tta-pipeline compare` does."""
     found = {(a, b): _compare(standings[a], standings[b]) for a, b in combinations(standings, 2)}
-    return {names: pair for names, pair in found.items() if pair.cells}
+    return {names: pair for names, pair in found.items() if pair.cells or pair.change}
 
 
 def _compare(a: Mapping[str, WrongSamples], b: Mapping[str, WrongSamples]) -> Pair:
     common = [unit for unit in a if unit in b and a[unit].samples == b[unit].samples]
-    differences = {unit: b[unit].is_wrong.astype(float) - a[unit].is_wrong for unit in common}
-    only_a = [int((each < 0).sum()) for each in differences.values()]
-    only_b = [int((each > 0).sum()) for each in differences.values()]
+    differences = [_difference(a[unit], b[unit]) for unit in common]
+    only_a = [int((each < 0).sum()) for each in differences]
+    only_b = [int((each > 0).sum()) for each in differences]
     p_values = holm(mcnemar(only_a, only_b).tolist()) if common else ()
-    counted = [unit for unit in common if a[unit].counts_in_mean]
+    a = _in_streams_of(a, b)
+    b = _in_streams_of(b, a)
+    counted = [unit for unit in a if unit in b and a[unit].samples == b[unit].samples and a[unit].counts_in_mean]
     return Pair(
         cells=dict(zip(common, zip(only_a, only_b, p_values, strict=True), strict=True)),
-        change=_estimate_if_any([(a[unit], differences[unit]) for unit in counted], lowest=-1),
+        change=_estimate_if_any([(a[unit], _difference(a[unit], b[unit])) for unit in counted], lowest=-1),
         means=(_mean(a, counted), _mean(b, counted)) if counted else None,
         covers_both=all(sum(each.counts_in_mean for each in cells.values()) == len(counted) for cells in (a, b)),
         same_order=all(a[unit].order_hash == b[unit].order_hash for unit in counted),
     )
+
+
+def _difference(a: WrongSamples, b: WrongSamples) -> npt.NDArray[np.float64]:
+    """Return 1 where only B is wrong, -1 where only A is wrong, 0 otherwise."""
+    return b.is_wrong.astype(float) - a.is_wrong
+
+
+def _in_streams_of(own: Mapping[str, WrongSamples], others: Mapping[str, WrongSamples]) -> Mapping[str, WrongSamples]:
+    """Return *own* cells; if they ignore the stream, each counts in every stream in which *others* have it."""
+    if not any(each.ignores_stream for each in own.values()):
+        return own
+    by_cell = {each.cell: each for each in own.values()}
+    matched = {unit: own.get(unit) or by_cell.get(each.cell) for unit, each in others.items()}
+    known = {each.cell for each in others.values()}
+    return {unit: each for unit, each in own.items() if each.cell not in known} | {
+        unit: replace(each, seed=others[unit].seed, order_hash=others[unit].order_hash)
+        for unit, each in matched.items()
+        if each
+    }
 
 
 def _mean(cells: Mapping[str, WrongSamples], units: Sequence[str]) -> float:

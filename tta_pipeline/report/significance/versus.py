@@ -1,6 +1,6 @@
 """Comparison of two experiments on the same streams: over all cells, by corruption, cell by cell, and by class."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.protocol import ORDERS
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.experiment_results import CountedCell, Unit
@@ -246,6 +247,36 @@ class Evaluated(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Units:
+    """The cells of an experiment by their positions in streams: those with results, and those in its plan."""
+
+    counted: Mapping[Unit, CountedCell]
+    planned: frozenset[Unit]
+
+    @classmethod
+    def of(cls, experiment: Evaluated) -> Self:
+        return cls(counted=experiment.all_counted_cells(), planned=experiment.planned_units)
+
+    def in_streams_of(self, other: Self) -> Self:
+        """Return these cells at the positions of *other*'s if they ignore the stream, which has each sample once."""
+        ignores = any(cell.row.ignores_stream for cell in self.counted.values())
+        if not ignores or not all(cell.row.cell.stream_order in ORDERS for cell in other.counted.values()):
+            return self
+        counted = {
+            unit: self.counted[own].in_stream_of(other.counted[unit])
+            for unit, own in _match_cells(self.counted, other.counted).items()
+        }
+        return replace(self, counted=counted, planned=frozenset(_match_cells(self.planned, other.planned)))
+
+
+def _match_cells(units: Collection[Unit], others: Collection[Unit]) -> Mapping[Unit, Unit]:
+    """Return for each of *others* one of *units* with the same cell in a stream of the same key: itself if possible."""
+    by_cell = {(unit.stream, unit.cell): unit for unit in units}
+    found = {unit: unit if unit in units else by_cell.get((unit.stream, unit.cell)) for unit in others}
+    return {unit: own for unit, own in found.items() if own}
+
+
+@dataclass(frozen=True, kw_only=True)
 class CommonCells:
     """The cells that two experiments of a benchmark evaluated in a stream of the same key and seed."""
 
@@ -261,13 +292,16 @@ class CommonCells:
 
     @classmethod
     def find(cls, a: Evaluated, b: Evaluated, benchmark: Benchmark, locations: Locations) -> Self:
-        """Find the cells that *a* and *b*, experiments of *benchmark*, have in common."""
-        cells_a, cells_b = a.all_counted_cells(), b.all_counted_cells()
-        cells = [(cell, cells_b[unit]) for unit, cell in cells_a.items() if unit in cells_b]
-        asked = a.planned_units & b.planned_units
-        return cls(
-            benchmark=benchmark, locations=locations, a=a, b=b, cells=cells, num_unfinished=len(asked) - len(cells)
-        )
+        """Find the cells that *a* and *b*, experiments of *benchmark*, have in common.
+
+        The cells of an experiment that ignores the stream count for every seed of the other one.
+        """
+        of_a, of_b = _Units.of(a), _Units.of(b)
+        of_a = of_a.in_streams_of(of_b)
+        of_b = of_b.in_streams_of(of_a)
+        cells = [(cell, of_b.counted[unit]) for unit, cell in of_a.counted.items() if unit in of_b.counted]
+        num_unfinished = len(of_a.planned & of_b.planned) - len(cells)
+        return cls(benchmark=benchmark, locations=locations, a=a, b=b, cells=cells, num_unfinished=num_unfinished)
 
     @property
     def corruptions(self) -> tuple[str, ...]:

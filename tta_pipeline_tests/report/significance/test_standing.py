@@ -47,3 +47,16 @@ def test_a_pair_that_saw_the_images_in_different_orders_is_marked():
 
         assert same == pair.same_order
         assert same == ("in this order" in str(verdict_on(("a", "b"), pair)))
+
+
+def test_a_pair_with_the_source_model_is_over_every_seed():
+    """Its predictions are the same in every order, so one run of it has a partner in each run of a method."""
+    source = replace(judged(True, True, False, False), ignores_stream=True)
+    tent = {f"{seed}": replace(judged(True, False, False, False), seed=seed, order_hash=f"{seed}") for seed in (1, 2)}
+
+    (pair,) = compare_pairs({"source": {"0": source}, "tent": tent}).values()
+
+    assert pair.change is not None
+    assert (2, -0.25) == (pair.change.num_seeds, pair.change.mean)
+    assert pair.covers_both
+    assert pair.same_order

@@ -3,20 +3,26 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from tta_pipeline.benchmarks.load_files import load_all_benchmarks, load_benchmark
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.cli import main
 from tta_pipeline.cli.compare import say_seeds
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.published import read_experiment
 from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.report.significance.estimates import bootstrap_means, percentile_interval
+from tta_pipeline.report.significance.versus import CommonCells
+from tta_pipeline.results.names import PLANS
+from tta_pipeline.results.result_files import StoredResult
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import hash_file
+from tta_pipeline.util.progress import quiet_reporter
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, copied_results, in_one_line
 
 Ask = Callable[..., Result]
@@ -146,19 +152,43 @@ def test_what_each_class_loses_adds_up_to_what_all_lose(ask: Ask):
     assert ["class", "all"] == [heading.split()[0], first.split()[0]]
 
 
-def test_who_compares_on_some_of_the_seeds_is_told(sweep: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """The mean of all seeds, in the leaderboard, is another one."""
-    (tmp_path / "small.yaml").write_text(SMALL.replace("method: tent,", "method: tent, seeds: [0, 1],"))
-    benchmark = load_benchmark(tmp_path / "small.yaml")
-    tent, norm, source = (
-        ExperimentResults(benchmark=benchmark, experiment_name=name, locations=sweep.locations)
-        for name in ("tent", "norm", "source")
-    )
+def found_over(project: Project, tent_seeds: tuple[int, ...], other: str) -> CommonCells:
+    """Return the common cells of tent, as if each seed had shuffled it, and of another experiment in stored order."""
+    locations = project.locations
+    benchmark = load_all_benchmarks(locations).benchmark("small")
+    tent = read_experiment(locations.root, locations.results("small") / PLANS / "tent.json")
+    shuffled = [of_seed(stored, seed) for seed in tent_seeds for stored in tent.stored]
+    b = ExperimentResults(benchmark=benchmark, experiment_name=other, locations=locations)
+    return CommonCells.find(replace(tent, stored=tuple(shuffled)), b, benchmark, locations)
 
-    say_seeds(norm, source)
-    say_seeds(tent, norm)
 
-    assert "compared on seed 0 alone: tent has 0, 1; norm has 0\n" == capsys.readouterr().err
+def of_seed(stored: StoredResult, seed: int) -> StoredResult:
+    """Return *stored* as the result of an order that *seed* shuffled."""
+    cells = [
+        replace(row.cell, seed=seed, stream_order="shuffled", order_hash=f"{seed}" * 64)
+        for row in stored.result.evaluations
+    ]
+    rows = [replace(row, cell=cell) for row, cell in zip(stored.result.evaluations, cells, strict=True)]
+    return replace(stored, result=replace(stored.result, evaluations=tuple(rows)))
+
+
+def test_who_compares_on_some_of_the_seeds_is_told(sweep: Project, capsys: pytest.CaptureFixture[str]):
+    """The mean of all seeds, in the leaderboard, is another one; and the stored order is that of no seed."""
+    say_seeds(found_over(sweep, (0,), "norm"))
+    say_seeds(found_over(sweep, (0, 1), "norm"))
+
+    said = "compared seed 0 of tent (of its seeds 0, 1) with the stored order of norm\n"
+    assert said == capsys.readouterr().err
+
+
+def test_the_source_model_is_compared_on_every_seed(sweep: Project, capsys: pytest.CaptureFixture[str]):
+    """It predicts the same in every order, so that its one run serves for all."""
+    found = found_over(sweep, (1, 2), "source")
+    answer = found.pair(quiet_reporter).pooled()
+    say_seeds(found)
+
+    assert (2, 1200, True, 0) == (answer.num_seeds, answer.num_samples, answer.same_order, found.num_unfinished)
+    assert "compared on seeds 1, 2: source predicts the same on every seed\n" == capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
