@@ -211,7 +211,7 @@ def say_seeds(found: "CommonCells") -> None:
     runs = ((found.a, row_a), (found.b, row_b))
     seeds = tuple(sorted({cell.row.cell.seed for cell, _ in found.cells}))
     fixed = [experiment.experiment_name for experiment, row in runs if row.ignores_stream]
-    if fixed and seeds in (found.a.seeds, found.b.seeds):
+    if fixed and all(experiment.seeds == seeds for experiment, row in runs if not row.ignores_stream):
         say(f"compared on {_name_seeds(seeds)}: {fixed[0]} predicts the same on every seed")
     else:
         say(f"compared {' with '.join(_name_runs(each, row, seeds) for each, row in runs)}")

@@ -23,7 +23,7 @@ BASIS = (
     "manifest_sha256",
 )  # fmt: skip
 """Columns of an evaluation that determine its intervals."""
-_METHOD = 1
+_METHOD = 2
 """Version of the statistics; increased if the same predictions lead to other intervals."""
 _TOLERANCE = 1e-9
 """Largest difference between two sums of the same errors in different orders."""
