@@ -22,6 +22,7 @@ def cells(is_wrong: np.ndarray, names: tuple[str, ...] = CELLS) -> dict[str, Wro
             counts_in_mean=not name.startswith("clean"),
             is_wrong=is_wrong,
             order_hash="1",
+            batch_size=64,
         )
         for name in names
     }

@@ -114,6 +114,7 @@ def _to_judged(entry: Entry) -> WrongSamples:
         counts_in_mean=row.is_averaged,
         is_wrong=found.is_wrong,
         order_hash=row.cell.order_hash,
+        batch_size=row.machine.batch_size,
         ignores_stream=row.ignores_stream,
     )
 

@@ -55,7 +55,15 @@ def verdict_on(names: tuple[str, str], pair: Pair, *, p_holm: float | None = Non
     """
     if pair.change is None or pair.means is None:
         return None
-    return say_verdict(names, pair.means, pair.change, p_holm=p_holm, num_tests=num_tests, same_order=pair.same_order)
+    return say_verdict(
+        names,
+        pair.means,
+        pair.change,
+        p_holm=p_holm,
+        num_tests=num_tests,
+        same_order=pair.same_order,
+        batch_sizes=pair.batch_sizes,
+    )
 
 
 def _photographs(found: PhotographsOfCell, experiments: Sequence[str], classes: dict[str, int]) -> Mapping[str, object]:

@@ -30,6 +30,7 @@ class WrongSamples:
     """Whether each sample is predicted wrongly, sorted by key, (N,)."""
     order_hash: str
     """Hash of the order in which the samples came."""
+    batch_size: int
     ignores_stream: bool = False
     """Whether an image gets the same prediction in every order."""
 
@@ -48,6 +49,8 @@ class Pair:
     """Whether these are all of the cells that count in the mean, for A and for B."""
     same_order: bool
     """Whether A and B saw the samples of each of these cells in the same order."""
+    batch_sizes: tuple[int, int] | None = None
+    """Batch sizes of A and B; None without such cells."""
 
     def swapped(self) -> Self:
         """Return the comparison of B and A."""
@@ -56,6 +59,7 @@ class Pair:
             cells={cell: (only_b, only_a, p_value) for cell, (only_a, only_b, p_value) in self.cells.items()},
             change=-self.change if self.change else None,
             means=self.means[::-1] if self.means else None,
+            batch_sizes=self.batch_sizes[::-1] if self.batch_sizes else None,
         )
 
 
@@ -89,6 +93,7 @@ def _compare(a: Mapping[str, WrongSamples], b: Mapping[str, WrongSamples]) -> Pa
         means=(_mean(a, counted), _mean(b, counted)) if counted else None,
         covers_both=all(sum(each.counts_in_mean for each in cells.values()) == len(counted) for cells in (a, b)),
         same_order=all(a[unit].order_hash == b[unit].order_hash for unit in counted),
+        batch_sizes=(a[counted[0]].batch_size, b[counted[0]].batch_size) if counted else None,
     )
 
 

@@ -20,6 +20,7 @@ def judged(*is_wrong: bool) -> WrongSamples:
         counts_in_mean=True,
         is_wrong=np.array(is_wrong),
         order_hash="1",
+        batch_size=64,
     )
 
 
