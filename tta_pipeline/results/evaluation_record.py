@@ -83,8 +83,11 @@ class Evaluation(RecordedFacts):
 
     @property
     def ignores_stream(self) -> bool:
-        """Whether an image gets the same prediction in every order and batch: the source model's."""
-        return self.setup.method == "source"
+        """Whether every stream has these samples with these predictions: the source model's, unless a slow stream drew.
+
+        See `benchmarks.protocols.slow`.
+        """
+        return self.setup.method == "source" and self.cell.stream_order != "slow"
 
     @property
     def is_averaged(self) -> bool:
