@@ -201,7 +201,12 @@ def _method(name: str, shared: Collection[type]) -> str:
     if lines:
         parts += ["Shared fields:", "\n".join(lines)]
     rows = [
-        (f"`{field}`", _type(info.annotation), *(_json(values[field]) for values in presets.values()), describe_field(kind, field))
+        (
+            f"`{field}`",
+            _type(info.annotation),
+            *(_json(values[field]) for values in presets.values()),
+            describe_field(kind, field),
+        )
         for field, info in kind.model_fields.items()
         if any(field in fields for owner, fields in by_owner.items() if owner not in shared)
     ]
