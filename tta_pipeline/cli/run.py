@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -273,11 +273,17 @@ def _make_planner(
 
         return FingerprintComparison(device=request.device)
 
+    def find_trained(*arguments: Any, **options: Any) -> object:
+        from tta_pipeline.models import trained_models
+
+        return trained_models.find_trained(*arguments, **options)
+
     return Planner(
         benchmark=benchmark,
         locations=locations,
         experiments=experiments,
         unfinished_keys=lambda results, keys: keys if request.force else comparison().unfinished_keys(results, keys),
+        find_trained=find_trained,
         tell=say,
         is_chosen=is_chosen,
     )

@@ -30,6 +30,9 @@ class Planner:
     experiments: tuple[str, ...]
     unfinished_keys: Callable[[ExperimentResults, Sequence[PartitionKey]], Iterable[PartitionKey]]
     """Function that finds which keys have an unfinished stream, for an experiment with results or a plan."""
+    find_trained: Callable[..., object]
+    """`models.trained_models.find_trained`, or a function that imports it first: with torch, which a new plan does not
+    need."""
     tell: Callable[[str], None] = lambda _: None
     is_chosen: Callable[[str, PartitionKey], bool] = lambda *_: True
     """Function that returns whether an experiment at a partition key is requested; other work is left out."""
@@ -117,9 +120,7 @@ class Planner:
             shard_set.require_intact()
         except ManifestError:
             return False
-        from tta_pipeline.models.trained_models import find_trained  # imports torch, which a new plan does not need
-
-        return find_trained(path, shard_set.manifest, settings, image_size=image_size) is not None
+        return self.find_trained(path, shard_set.manifest, settings, image_size=image_size) is not None
 
     def _training_runs(self, work: Sequence[Work]) -> Iterator[PlannedRun]:
         used = {self.benchmark.experiments[each.experiment].model for each in work}

@@ -20,6 +20,7 @@ from tta_pipeline.evaluation.work.planned_runs import REPORT, STAGES, describe_r
 from tta_pipeline.evaluation.work.planner import Planner
 from tta_pipeline.evaluation.work.unfinished import FingerprintComparison
 from tta_pipeline.methods import METHODS
+from tta_pipeline.models.trained_models import find_trained
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.shard_set_writing import read_finished_record
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
@@ -67,6 +68,7 @@ def planner_of(locations, *, experiments=None, name="small", keys=None, tell=pri
         locations=locations,
         experiments=experiments or tuple(benchmark.experiments),
         unfinished_keys=keys or FingerprintComparison(device="cpu").unfinished_keys,
+        find_trained=find_trained,
         tell=tell,
     )
 
