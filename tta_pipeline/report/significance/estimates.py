@@ -80,9 +80,9 @@ class Estimate:
         (z of 1 - level / 2 + z of the power) standard errors, where the level is `LEVEL` / *num_tests*: the planning of
         Cohen 1988, "Statistical power analysis for the behavioral sciences", with the spread that was measured and not
         the change that was found. Card et al. 2020, "With little power comes great responsibility", recommend
-        it for each comparison of accuracies.
+        it for each comparison of accuracies. At most 1, since no two errors differ by more.
         """
-        return _quantiles(num_tests) * self.standard_error
+        return min(1.0, _quantiles(num_tests) * self.standard_error)
 
 
 def estimate_mean(cells: Sequence[CellValues], *, lowest: float) -> Estimate:
