@@ -169,6 +169,15 @@ def test_the_method_of_the_recipe_predicts(tmp_path: Path, monkeypatch: pytest.M
     sys.modules.pop("my_method")
 
 
+def test_the_first_method_of_the_page_is_the_example():
+    """Whoever reads one has the other, which is run by a test; its imports stand among the example's."""
+    imports, code = recipe("class PseudoLabel").split("\n\n\n", 1)
+    example = (ROOT / "examples/own_method.py").read_text()
+
+    assert code in example
+    assert set(imports.splitlines()) <= set(example.splitlines())
+
+
 def headings(text: str) -> set[str]:
     """Return the anchors of the headings of *text*."""
     lines = re.findall(r"^#+ (.*)$", text, re.MULTILINE)

@@ -76,9 +76,11 @@ METHOD, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/own-method.
 BEFORE = {
     "docs/guides/storage.md": f"{IMAGENET_C}\ntta-pipeline run imagenet_c --corruption fog --severity 5",
     "docs/guides/own-images.md": "rm data/benchmarks/mine.yaml",
-    "docs/guides/own-method.md": f"""cat > my_method.py <<'PYTHON'
+    "docs/guides/own-method.md": f"""cat > own_method.py <<'PYTHON'
 {METHOD}PYTHON
-echo '  mirrored: {{model: cnn, method: "my_method:MIRRORED", batch_size: 20}}' >> data/benchmarks/mine.yaml""",
+cat >> data/benchmarks/mine.yaml <<'YAML'
+  pseudo_label: {{model: cnn, method: "own_method:PSEUDO_LABEL", preset: cifar, batch_size: 20}}
+YAML""",
     "docs/guides/streams.md": f"cat >> data/benchmarks/mine.yaml <<'YAML'{TUNED}YAML",
     "docs/guides/tuning.md": f"""cat >> data/benchmarks/mine.yaml <<'YAML'{TUNED}YAML
 dg launch --assets mine/held_out/images --partition-range 'speckle_noise|1...saturate|5'""",
