@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tta_pipeline.report.tables import Table
 
 _LEADERBOARD_COLUMNS = (
-    "benchmark", "generated", "untrained", "experiment", "mean_error", "sd_error", "error_worst_10pct_seeds",
-    "mean_error_at_5", "clean_error", "ms_per_image", "num_cells", "subset", "num_runs", "num_diverged", "without_file",
-    "dataset",
+    "benchmark", "generated", "untrained", "experiment", "mean_error", "sd_error",
+    "error_worst_10pct_seeds", "mean_error_at_5", "clean_error", "ms_per_image", "protocol", "num_cells", "subset", "num_runs",
+    "num_diverged", "without_file", "dataset",
 )  # fmt: skip
 _CORRUPTION_COLUMNS = (
     "benchmark", "generated", "untrained", "corruption", "experiment", "mean_error", "sd_error", "error_at_5",
@@ -228,12 +228,12 @@ def _say_other_orders(table: "Table", connection: Any) -> Sequence[str]:
     from tta_pipeline.util.short_lists import abbreviate_list
 
     orders = {tuple(names): order for *names, order in connection.execute(queries.ORDERS).fetchall()}
-    columns = ("benchmark", "dataset", "subset", "num_cells", "experiment")
+    columns = ("benchmark", "dataset", "subset", "protocol", "num_cells", "experiment")
     best: dict[tuple[Any, ...], Any] = {}
     others = []
-    for *of_row, num_cells, experiment in zip(*map(table.column, columns), strict=True):
+    for *of_row, protocol, num_cells, experiment in zip(*map(table.column, columns), strict=True):
         order = orders.get((*of_row, experiment))
-        if order is not None and order != best.setdefault((*of_row, num_cells), order):
+        if order is not None and order != best.setdefault((*of_row, protocol, num_cells), order):
             others.append(experiment)
     said = "other seeds or orders of the images than in the best row of the same cells, so differences may come from "
     return [f"{abbreviate_list(others, most=5)}: {said}the order alone."] if others else []

@@ -20,6 +20,7 @@ from tta_pipeline.report.figure_style import (
 )
 from tta_pipeline.report.significance.estimates import Estimate
 from tta_pipeline.report.tables import Table
+from tta_pipeline.util.plurals import count_of
 
 _MAPS_IN_A_ROW = 5
 _ERROR_COLOUR, _AUROC_COLOUR = pick_colours(2)
@@ -114,19 +115,21 @@ def error_against_cost(leaderboard: Table) -> Figure | None:
 
     Points are labelled with names; steps show the lowest error within each cost.
     """
-    groups: dict[tuple[str, int], list[tuple[str, float, float]]] = {}
-    columns = ("subset", "num_cells", "experiment", "ms_per_image", "mean_error")
-    for subset, num_cells, *point in zip(*map(leaderboard.column, columns), strict=True):
+    groups: dict[tuple[str, str, int], list[tuple[str, float, float]]] = {}
+    columns = ("protocol", "subset", "num_cells", "experiment", "ms_per_image", "mean_error")
+    for protocol, subset, num_cells, *point in zip(*map(leaderboard.column, columns), strict=True):
         if point[-1] is not None:
-            groups.setdefault((subset, num_cells), []).append((point[0], point[1], point[2]))
+            groups.setdefault((protocol, subset, num_cells), []).append((point[0], point[1], point[2]))
     groups = {which: points for which, points in groups.items() if len(points) > 1}
     if not groups:
         return None
     heights = [3.2 + 0.1 * len(points) for points in groups.values()]
     figure = Figure(figsize=(WIDTH_IN, sum(heights)), layout="constrained")
     axes = _grid(figure, len(groups), 1, height_ratios=heights)
-    for axis, ((subset, num_cells), points) in zip(axes, groups.items(), strict=True):
-        axis.set_title(f"{num_cells} cells{'' if subset == 'all' else f', {subset}'}", fontsize=10, loc="left")
+    has_several = len(set(leaderboard.column("protocol"))) > 1
+    for axis, ((protocol, subset, num_cells), points) in zip(axes, groups.items(), strict=True):
+        parts = [protocol] * has_several + [count_of(num_cells, "cell")] + [subset] * (subset != "all")
+        axis.set_title(", ".join(parts), fontsize=10, loc="left")
         _prepare_cost_panel(axis, sorted(points, key=lambda point: point[2]))
     for axis, points in zip(axes, groups.values(), strict=True):  # when no panel moves any more
         label_points(axis, sorted(points, key=lambda point: point[2]))

@@ -2,20 +2,22 @@
 
 LEADERBOARD = """
 SELECT experiment, mean_error, sd_error, error_worst_10pct_seeds, mean_error_at_5, clean_error, mce, mean_ece,
-       1000 / images_per_s AS ms_per_image, num_cells, num_cells_asked, subset, num_runs, protocol, model, method,
-       hyperparameters, forwards_per_sample, backwards_per_sample, under_load, num_diverged, without_file, generated,
-       untrained
+       1000 / images_per_s AS ms_per_image, protocol, model, method, hyperparameters, forwards_per_sample,
+       backwards_per_sample, subset, num_runs, num_cells, num_cells_asked, num_diverged, without_file, under_load,
+       generated, untrained
 FROM leaderboard WHERE benchmark = ? AND dataset = ?
-ORDER BY subset, num_cells < num_cells_asked, num_cells DESC, mean_error, experiment
+ORDER BY max(num_cells) OVER (PARTITION BY protocol) DESC, protocol,
+         subset, num_cells < num_cells_asked, num_cells DESC, mean_error, experiment
 """
 
 ALL_LEADERBOARDS = """
-SELECT benchmark, dataset, generated, untrained, experiment, hyperparameters, subset, num_cells, num_cells_asked,
-       num_runs, mean_error, sd_error, error_worst_10pct_seeds, mean_error_at_5, clean_error, mce, relative_mce,
-       mean_top5_error, mean_nll, mean_ece, images_per_s, 1000 / images_per_s AS ms_per_image, forwards_per_sample,
-       backwards_per_sample, under_load, devices_differ_by, num_diverged, without_file
+SELECT benchmark, dataset, generated, untrained, experiment, protocol, hyperparameters, subset, num_cells,
+       num_cells_asked, num_runs, mean_error, sd_error, error_worst_10pct_seeds, mean_error_at_5, clean_error, mce,
+       relative_mce, mean_top5_error, mean_nll, mean_ece, images_per_s, 1000 / images_per_s AS ms_per_image,
+       forwards_per_sample, backwards_per_sample, under_load, devices_differ_by, num_diverged, without_file
 FROM leaderboard WHERE benchmark = coalesce(?, benchmark)
-ORDER BY benchmark, dataset, subset, num_cells < num_cells_asked, num_cells DESC, mean_error, experiment
+ORDER BY benchmark, dataset, max(num_cells) OVER (PARTITION BY benchmark, dataset, protocol) DESC, protocol,
+         subset, num_cells < num_cells_asked, num_cells DESC, mean_error, experiment
 """
 
 ALL_LEADERBOARDS_WITH_INTERVALS = f"""

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
@@ -187,7 +189,7 @@ _LOWER_IS_BETTER = (
 )  # fmt: skip
 _BEST: Mapping[str, Callable[[Sequence[float]], float]] = {**dict.fromkeys(_LOWER_IS_BETTER, min), "images_per_s": max}
 # Only rows that agree in these columns are compared.
-_COMPARABLE = ("benchmark", "dataset", "subset", "corruption", "severity", "num_cells")
+_COMPARABLE = ("benchmark", "dataset", "protocol", "subset", "corruption", "severity", "num_cells")
 
 
 def best_cells(table: Table) -> frozenset[tuple[int, str]]:
@@ -261,7 +263,7 @@ _INTERVALS = (
     ("mean_error", "error_low", "error_high"),
     ("error_change", "error_change_low", "error_change_high"),
 )  # fmt: skip
-_NAMES_OF_ALL = ("benchmark", "dataset")
+_NAMES_OF_ALL = ("benchmark", "dataset", "protocol")
 """Columns that are left out if all rows have the same value."""
 
 
@@ -297,7 +299,15 @@ def _join_sd(table: Table) -> Table:
     return table.with_values("mean_error", joined).without("sd_error")
 
 
-def as_html(table: Table, *, name: str, caption: str, leading: Collection[int] = (), is_whole: bool = True) -> Markup:
+def as_html(
+    table: Table,
+    *,
+    name: str,
+    caption: str,
+    leading: Collection[int] = (),
+    is_whole: bool = True,
+    grouped_by: str | None = None,
+) -> Markup:
     """Return *table* as an HTML table whose cells have rounded text, in a region that scrolls.
 
     Columns that say the same in all rows become a sentence below it.
@@ -308,11 +318,14 @@ def as_html(table: Table, *, name: str, caption: str, leading: Collection[int] =
         caption: Description of the table, for screen readers.
         leading: Numbers of the rows to highlight.
         is_whole: Whether each cell has its unrounded number in `data-v`, which doubles the size of the page.
+        grouped_by: A column; neighbouring rows with the same value become a group under a heading, instead of it.
     """
     table, same = fold_constant_columns(table)
     best = best_cells(table)
+    groups = table.column(grouped_by) if grouped_by in table.columns else [None] * len(table.rows)
+    table = table.without(*([grouped_by] if grouped_by else []))
     words = {column for column in table.columns if any(isinstance(value, str) for value in table.column(column))}
-    body = Markup("").join(
+    rows = [
         Markup("<tr{}>{}</tr>\n").format(
             Markup(' class="leading"') if number in leading else Markup(""),
             Markup("").join(
@@ -323,16 +336,30 @@ def as_html(table: Table, *, name: str, caption: str, leading: Collection[int] =
             ),
         )
         for number, row in enumerate(table.rows)
-    )  # fmt: skip
+    ]  # fmt: skip
+    bodies = Markup("").join(
+        Markup("<tbody>{}{}</tbody>").format(
+            _group_heading(grouped_by, group, len(table.columns)), Markup("").join(row for _, row in of_group)
+        )
+        for group, of_group in groupby(zip(groups, rows, strict=True), key=itemgetter(0))
+    )
     head = Markup("").join(
         Markup('<th scope="col"{}>{}</th>').format(_class_of(["text"] if column in words else []), column_title(column))
         for column in table.columns
     )
     return Markup(
         '<div class="scroll" role="region" aria-label="{}, a table" tabindex="0">'
-        '<table class="sortable" id="{}"><caption>{}</caption><thead><tr>{}</tr></thead><tbody>{}</tbody></table>'
+        '<table class="sortable" id="{}"><caption>{}</caption><thead><tr>{}</tr></thead>{}</table>'
         "</div>{}"
-    ).format(caption, name, caption, head, body, Markup('<p class="quiet">{}</p>').format(same) if same else "")
+    ).format(caption, name, caption, head, bodies, Markup('<p class="quiet">{}</p>').format(same) if same else "")
+
+
+def _group_heading(column: str | None, value: object, num_columns: int) -> Markup:
+    if column is None or value is None:
+        return Markup("")
+    return Markup('<tr class="group"><th scope="rowgroup" colspan="{}">{} {}</th></tr>\n').format(
+        num_columns, column_title(column), format_value(column, value)
+    )
 
 
 def as_html_list(table: Table) -> Markup:

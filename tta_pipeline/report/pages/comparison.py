@@ -1,6 +1,7 @@
 """Data of the page that compares two experiments, and of the leaderboard's significance marks."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
@@ -51,11 +52,12 @@ def comparison_script(gathered: CollectedResults, pairs: Pairs) -> str:
 def verdict_on(names: tuple[str, str], pair: Pair, *, p_holm: float | None = None, num_tests: int = 1) -> str | None:
     """Return the verdict on the two experiments of *pair* in a sentence; None if no common cell counts in the mean.
 
+    No line ends within a p-value.
     See `say_verdict` for *p_holm* and *num_tests*.
     """
     if pair.change is None or pair.means is None:
         return None
-    return say_verdict(
+    said = say_verdict(
         names,
         pair.means,
         pair.change,
@@ -64,6 +66,7 @@ def verdict_on(names: tuple[str, str], pair: Pair, *, p_holm: float | None = Non
         same_order=pair.same_order,
         batch_sizes=pair.batch_sizes,
     )
+    return re.sub(r"(p )?(<?=) (?=\d)", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), said)
 
 
 def _photographs(found: PhotographsOfCell, experiments: Sequence[str], classes: dict[str, int]) -> Mapping[str, object]:

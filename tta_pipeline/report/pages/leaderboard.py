@@ -23,17 +23,17 @@ def leaderboard_html(table: Table, intervals: Intervals) -> Markup:
     shown = drop_obvious_columns(join_intervals(_drop_column(mark_rows(wider), "generated")))
     leading = find_leading(table, [intervals] * len(table.rows))
     note = Markup('<p class="quiet">{}</p>').format(UNDER_LOAD_NOTE) if has_marks(shown) else ""
-    return as_html(shown, name="board", caption="Leaderboard", leading=leading) + note
+    return as_html(shown, name="board", caption="Leaderboard", leading=leading, grouped_by="protocol") + note
 
 
 def find_leading(table: Table, found: Sequence[Intervals]) -> frozenset[int]:
-    """Return the numbers of the rows that may be the best of those with the same cells.
+    """Return the numbers of the rows that may be the best of those with the same protocol and cells.
 
     Args:
         table: The leaderboard, of one benchmark or of several.
         found: For each row, the comparisons within its benchmark.
     """
-    alike = [name for name in ("benchmark", "dataset", "subset", "num_cells") if name in table.columns]
+    alike = [name for name in ("benchmark", "dataset", "protocol", "subset", "num_cells") if name in table.columns]
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, key in enumerate(zip(*(table.column(name) for name in alike), strict=True)):
         if table.column("mean_error")[number] is not None:

@@ -17,9 +17,9 @@ from tta_pipeline.report.significance.pairwise import compare_pairs, estimate_er
 from tta_pipeline.util.progress import Reporter
 
 NOTE = (
-    "dagger: the best of the rows with the same cells, and rows that are not significantly worse on the same stream "
-    "(paired bootstrap over images, Holm, 5 %). In brackets: 95 % interval of the mean error over images, given this "
-    "one stream; none if no predictions are kept."
+    "dagger: the best of the rows with the same protocol and cells, and rows that are not significantly worse on the "
+    "same stream (paired bootstrap, Holm, 5 %). In brackets: 95 % interval of the mean error over images, and over "
+    "orders where a row has several seeds; none if no predictions are kept."
 )
 OTHER_SEEDS = "A row over other seeds than the best row is not compared with it, and has no dagger."
 """Additional note if rows have different numbers of seeds."""

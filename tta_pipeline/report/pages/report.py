@@ -12,6 +12,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.protocol import Protocol
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, RecordError, ReportError, StreamError
@@ -45,6 +46,7 @@ from tta_pipeline.report.pages.rendering import STATIC, error_colours, render_pa
 from tta_pipeline.report.pictures import ShownSample, as_data_uri, first_samples
 from tta_pipeline.report.progress_figures import progress_lines
 from tta_pipeline.report.significance.estimates import Estimate
+from tta_pipeline.report.significance.paired_tests import LEVEL
 from tta_pipeline.report.significance.pairwise import compare_pairs
 from tta_pipeline.report.tables import (
     Table,
@@ -141,6 +143,22 @@ class Findings:
         return min(self.errors, key=lambda name: (-len(self.in_mean(name)), self.means[name]))
 
     @property
+    def rivals(self) -> Sequence[str]:
+        """Names of the other experiments whose means cover the same cells as those of the best."""
+        cells = self.in_mean(self.best).keys()
+        return [name for name in self.errors if name != self.best and self.in_mean(name).keys() == cells]
+
+    @property
+    def unadapted(self) -> str | None:
+        """Name of the experiment that evaluates the best one's model unadapted on the same cells, if there is one."""
+        specs = self.benchmark.experiments
+        model = specs[self.best].model
+        for name in (self.best, *self.rivals):
+            if specs[name].method_name == "source" and specs[name].model == model:
+                return name
+        return None
+
+    @property
     def means(self) -> Mapping[str, float]:
         """Mean error by experiment over the shifts that count in the mean of their set; NaN if none does."""
         return {name: _mean(self.in_mean(name).values()) for name in self.errors}
@@ -157,14 +175,14 @@ class Findings:
         return dict(zip(table.column("experiment"), table.column("mce"), strict=True))
 
 
-_ALL_CELLS_AND_SAMPLES: tuple[str, str, tuple[int, ...]] = ("cell", "", ())
+_ALL_CELLS_AND_SAMPLES: tuple[str, str, tuple[int, ...]] = (Protocol().name, "", ())
 
 SECTIONS = (
     ReportSection(
         name="leaderboard",
         title="Leaderboard",
         text="Means over the result that counts of each cell, without shifts held out for tuning, and the cost of an "
-        "image. The best among rows with the same number of cells and the same samples is bold.",
+        "image. The best among rows with the same protocol, number of cells and samples is bold.",
         sql=queries.LEADERBOARD,
     ),
     ReportSection(
@@ -198,8 +216,8 @@ SECTIONS = (
     ReportSection(
         name="error_against_cost",
         title="Error against cost",
-        text="Only experiments on the same cells and samples share a panel. The steps show the lowest error within "
-        "each cost; no experiment beats those on a step, in blue, in both.",
+        text="Only experiments with the same protocol, cells and samples share a panel. The steps show the lowest "
+        "error within each cost; no experiment beats those on a step, in blue, in both.",
         sql=queries.LEADERBOARD,
         has_table=False,
         draw=lambda _, table: error_against_cost(table),
@@ -207,9 +225,9 @@ SECTIONS = (
     ReportSection(
         name="error_by_corruption",
         title="Error by corruption",
-        text="Mean over the severities with its 95 % interval (bootstrap over images, given this one stream), for the "
-        "first experiment of the benchmark file and the experiments with the lowest mean error. mCE is defined "
-        "on ImageNet-C only, and is shown for experiments with all 75 cells of published images.",
+        text="Mean over the severities with its 95 % interval (bootstrap over images, and over orders where there are "
+        "several seeds), for the first experiment of the benchmark file and the experiments with the lowest mean "
+        "error. mCE is defined on ImageNet-C only, and is shown for experiments with all 75 cells of published images.",
         sql=queries.CORRUPTION_ERRORS,
         has_table=False,
         draw=lambda found, _: corruption_dots(found.errors, found.corruptions, found.mce, found.means, found.intervals),
@@ -228,7 +246,9 @@ SECTIONS = (
         name="calibration",
         title="Calibration",
         text="Accuracy of the predictions at each confidence, over all corrupted cells; the size of a point is its "
-        "share of samples. Below the diagonal a model is overconfident.",
+        "share of samples. Below the diagonal a model is overconfident. The mean gap is that of all these predictions "
+        "together; the ECE of the leaderboard is the mean of the gaps of single cells, and mostly larger, since a cell "
+        "above the diagonal does not make up for one below.",
         sql=queries.CALIBRATION,
         has_table=False,
         draw=lambda found, table: reliability(table, tuple(found.errors)),
@@ -386,6 +406,7 @@ def write_report(
             maps=_maps(found, gathered), scale=[error_colours(each / 10)[0] for each in range(11)], samples=samples,
             tile=TILE, severities=found.severities, has_several=len(found.tables["leaderboard"].rows) > 1,
             set_aside=set_aside, best=found.best, has_pairs=bool(compared), first=next(iter(found.errors)),
+            has_seeds=max(found.tables["leaderboard"].column("num_runs")) > 1,
             has_severities=bool(benchmark.dataset.severities),
         )  # fmt: skip
         (beside / "index.html").write_text(page, encoding="utf-8")
@@ -447,56 +468,83 @@ def _read_findings(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) 
 def _comparable_experiments(benchmark: Benchmark, evaluated: Collection[str]) -> tuple[str, ...]:
     """Return the *evaluated* experiments that headline and figures compare.
 
-    These are the experiments reset at each cell with all samples and severities; if there are none, the largest group
-    with one protocol, one subset and the same severities.
+    These have one protocol, one subset and the same severities: the experiments reset at each cell with all samples and
+    severities; if there are none, the largest such group.
     """
     groups: dict[tuple[str, str, tuple[int, ...]], list[str]] = {}
     for name, spec in benchmark.experiments.items():
         if name in evaluated:
-            is_by_cell = name in benchmark.experiments_by_cell and spec.protocol.unknown is None
-            by = "cell" if is_by_cell else spec.protocol.name
             subset = spec.subset.name if spec.subset else ""
-            groups.setdefault((by, subset, tuple(spec.severities or ())), []).append(name)
+            groups.setdefault((spec.protocol.name, subset, tuple(spec.severities or ())), []).append(name)
     return tuple(groups.get(_ALL_CELLS_AND_SAMPLES) or max(groups.values(), key=len, default=()))
 
 
 def _headline(found: Findings, compared: Pairs) -> str:
-    """Return the main result: the best experiment, whether it beats the next, and its hardest corruption."""
-    errors = found.in_mean(found.best)
-    if not errors:
+    """Return the main result: what adaptation gains, whether the best is shown to beat the next, and what hurts it."""
+    if not found.in_mean(found.best):
         return f"None of {len(found.errors)} experiments has a shift in the mean: all shifts are held out for tuning."
-    by_corruption = {
-        corruption: _mean([error for cell, error in errors.items() if cell.corruption == corruption])
-        for corruption in {cell.corruption for cell in errors}
-    }
-    hardest = max(by_corruption, key=by_corruption.__getitem__)
-    spec, mean = found.benchmark.experiments[found.best], f"{found.means[found.best]:.1%}"
-    samples = f", {spec.subset.name} samples of each," if spec.subset else ""
-    cells = count_of(len(errors), "cell")
-    result = (
-        f"Of {len(found.errors)} experiments on {cells}{samples} {found.best} has the lowest mean error, {mean}"
-        if len(found.errors) > 1
-        else f"{found.best} has a mean error of {mean} on {cells}{samples.removesuffix(',')}"
+    corrected = p_values_beside(found.best, found.rivals, compared)
+    parts = (
+        _say_gain(found, corrected),
+        _say_ties(found.best, corrected),
+        _verdict_on_best(found, compared, corrected),
     )
-    worst = f"; {hardest} hurts it most, {by_corruption[hardest]:.1%}" if len(by_corruption) > 1 else ""
-    return f"{_verdict_on_best(found, compared)}{result}{worst}."
+    return " ".join(filter(None, (*parts, _say_hardest(found))))
 
 
-def _verdict_on_best(found: Findings, compared: Pairs) -> str:
+def _say_gain(found: Findings, corrected: Mapping[str, float]) -> str:
+    """Return the mean error of the best experiment, next to that of the unadapted model if it saw the same cells."""
+    best, source = found.best, found.unadapted
+    mean, of = f"{found.means[best]:.1%}", f"{count_of(1 + len(found.rivals), 'experiment')} on {_say_cells(found)}"
+    if not found.rivals:
+        return f"{best} has a mean error of {mean} on {_say_cells(found)}."
+    if source is None or source == best:
+        return f"{best}{' (unadapted)' if source else ''} has the lowest mean error of {of}: {mean}."
+    unadapted = f"{found.means[source]:.1%} (unadapted)"
+    if source not in corrected:
+        return f"{best} has the lowest mean error of {of}: {mean}, against {unadapted}."
+    if corrected[source] > LEVEL:
+        not_shown = f"Adaptation with {best} is not shown to cut the mean error"
+        return f"{not_shown}: {mean}, the lowest of {of}, against {unadapted}."
+    return f"Adaptation with {best} cuts the mean error from {unadapted} to {mean}, the lowest of {of}."
+
+
+def _say_cells(found: Findings) -> str:
+    """Return the number of cells of the best experiment, with the protocol if the leaderboard has several."""
+    spec = found.benchmark.experiments[found.best]
+    has_several = len(set(found.tables["leaderboard"].column("protocol"))) > 1
+    details = [f"{spec.subset.name} samples of each"] if spec.subset else []
+    details += [f"protocol {spec.protocol.name}"] if has_several else []
+    cells = count_of(len(found.in_mean(found.best)), "cell")
+    return f"{cells} ({', '.join(details)})" if details else cells
+
+
+def _say_ties(best: str, corrected: Mapping[str, float]) -> str:
+    """Return which experiments are not shown to differ from the best; empty if each is, or if none can be tested."""
+    tied = [name for name, p_value in corrected.items() if p_value > LEVEL]
+    return f"Tied with {best} (no difference is shown): {', '.join(tied)}." if tied else ""
+
+
+def _verdict_on_best(found: Findings, compared: Pairs, corrected: Mapping[str, float]) -> str:
     """Return the verdict on the best experiment and the next best on the same cells; empty if it cannot be given.
 
-    Its p-value is corrected for all experiments except the best, as the marks of the leaderboard are.
+    Its p-value is *corrected* for all experiments except the best, as the marks of the leaderboard are.
     """
-    best, cells = found.best, found.in_mean(found.best).keys()
-    others = [name for name in found.errors if name != best and found.in_mean(name).keys() == cells]
-    if not others:
-        return ""
-    second = min(others, key=found.means.__getitem__)
-    corrected = p_values_beside(best, others, compared)
+    best, second = found.best, min(found.rivals, key=found.means.__getitem__, default="")
     if second not in corrected:
         return ""
     pair = compared[best, second] if (best, second) in compared else compared[second, best].swapped()
-    return f"{verdict_on((best, second), pair, p_holm=corrected[second], num_tests=len(corrected))} "
+    return verdict_on((best, second), pair, p_holm=corrected[second], num_tests=len(corrected)) or ""
+
+
+def _say_hardest(found: Findings) -> str:
+    """Return the corruption with the highest mean error of the best experiment; empty if there is only one."""
+    by_corruption: dict[str, list[float]] = {}
+    for cell, error in found.in_mean(found.best).items():
+        by_corruption.setdefault(cell.corruption, []).append(error)
+    means = {corruption: _mean(errors) for corruption, errors in by_corruption.items()}
+    hardest = max(means, key=means.__getitem__)
+    return f"{hardest} hurts {found.best} most, {means[hardest]:.1%}." if len(means) > 1 else ""
 
 
 def _write_section(section: ReportSection, found: Findings, folder: Path, earlier: Path) -> Mapping[str, object]:

@@ -16,13 +16,20 @@ function compareValues(a, b) {
   return numbers ? a - b : a.localeCompare(b);
 }
 
+// Rows without the heading of their group.
+function rowsOf(body) {
+  return [...body.rows].filter((row) => !row.classList.contains("group"));
+}
+
 function sortBy(table, column, header) {
   const direction = header.getAttribute("aria-sort") === "ascending" ? -1 : 1;
   for (const other of table.tHead.rows[0].cells) if (other.hasAttribute("aria-sort")) other.setAttribute("aria-sort", "none");
   header.setAttribute("aria-sort", direction === 1 ? "ascending" : "descending");
-  const rows = [...table.tBodies[0].rows];
-  rows.sort((a, b) => direction * compareValues(valueOf(a.cells[column]), valueOf(b.cells[column])));
-  table.tBodies[0].append(...rows);
+  for (const body of table.tBodies) {
+    const rows = rowsOf(body);
+    rows.sort((a, b) => direction * compareValues(valueOf(a.cells[column]), valueOf(b.cells[column])));
+    body.append(...rows);
+  }
 }
 
 for (const table of document.querySelectorAll("table.sortable")) {
@@ -41,12 +48,19 @@ for (const input of document.querySelectorAll("input[data-filters]")) {
   const said = document.getElementById(input.getAttribute("aria-describedby"));
   input.addEventListener("input", () => {
     const words = input.value.toLowerCase().split(/\s+/);
-    let shown = 0;
-    for (const row of table.tBodies[0].rows) {
-      row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
-      shown += row.hidden ? 0 : 1;
+    let shown = 0, all = 0;
+    for (const body of table.tBodies) {
+      const group = body.querySelector(".group")?.textContent ?? "", rows = rowsOf(body);
+      for (const row of rows) {
+        const text = `${group} ${row.textContent}`.toLowerCase();
+        row.hidden = !words.every((word) => text.includes(word));
+      }
+      const numShown = rows.filter((row) => !row.hidden).length;
+      body.hidden = !numShown;
+      shown += numShown;
+      all += rows.length;
     }
-    said.textContent = `${shown} of ${table.tBodies[0].rows.length} rows`;
+    said.textContent = `${shown} of ${all} rows`;
   });
 }
 
