@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _LEADERBOARD_COLUMNS = (
     "benchmark", "generated", "untrained", "experiment", "mean_error", "sd_error",
-    "error_worst_10pct_seeds", "mean_error_at_5", "clean_error", "ms_per_image", "protocol", "num_cells", "subset", "num_runs",
-    "num_diverged", "without_file", "dataset",
+    "error_worst_10pct_seeds", "mean_error_at_5", "clean_error", "ms_per_image", "protocol", "num_cells", "subset",
+    "num_runs", "num_diverged", "without_file", "dataset",
 )  # fmt: skip
 _CORRUPTION_COLUMNS = (
     "benchmark", "generated", "untrained", "corruption", "experiment", "mean_error", "sd_error", "error_at_5",

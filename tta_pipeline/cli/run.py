@@ -377,10 +377,11 @@ def _materialize(
     """
     if not runs:
         return 0
-    from tta_pipeline.definitions import defs
+    from tta_pipeline.definitions import build_definitions
     from tta_pipeline.defs.history import open_history
     from tta_pipeline.defs.in_process import materialize_run, run_config, was_interrupted
 
+    definitions = build_definitions(locations)
     config, num_failed = run_config(request.compute, publishes=request.part in ("", "report")), 0
     with open_history(locations) as instance:
         for _, stage in groupby(enumerate(runs, 1), lambda numbered: numbered[1].stage):
@@ -388,7 +389,7 @@ def _materialize(
             for number, planned_run in stage:
                 say(f"{number} of {len(runs)}: {planned_run.name}")
                 result = materialize_run(
-                    defs, benchmark, planned_run, instance=instance, run_config=config, force=request.force
+                    definitions, benchmark, planned_run, instance=instance, run_config=config, force=request.force
                 )
                 if is_interrupted() or was_interrupted(result):
                     raise KeyboardInterrupt

@@ -12,6 +12,8 @@ from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.domain.locations import Locations
 
 if TYPE_CHECKING:
+    import dagster as dg
+
     from tta_pipeline.extras.tuning.search import Search
 
 
@@ -54,7 +56,7 @@ def tune(
     <benchmark>/tuning/<experiment>.
     """
     from tta_pipeline.benchmarks.load_files import load_all_benchmarks
-    from tta_pipeline.definitions import defs
+    from tta_pipeline.definitions import build_definitions
     from tta_pipeline.defs.tuning import materialize_tuning
     from tta_pipeline.extras.tuning.grid import parse_grid
     from tta_pipeline.extras.tuning.search import Search
@@ -70,20 +72,20 @@ def tune(
         budget=budget,
         compare=compare,
     )
-    _make_missing_shards(search)
+    definitions = build_definitions(locations)
+    _make_missing_shards(definitions, search)
     search.require_images()
     done = materialize_tuning(
-        defs, search.benchmark, experiment, locations, grid=grid, budget=budget, compare=compare, device=device
+        definitions, search.benchmark, experiment, locations, grid=grid, budget=budget, compare=compare, device=device
     )
     if not done:
         sys.exit(1)
     _print_trials(locations, search, as_json=as_json)
 
 
-def _make_missing_shards(search: "Search") -> None:
+def _make_missing_shards(definitions: "dg.Definitions", search: "Search") -> None:
     """Make the shards that trials need and that do not exist, as `run` does for reported cells."""
     from tta_pipeline.benchmarks.named_paths import find_missing_images
-    from tta_pipeline.definitions import defs
     from tta_pipeline.defs.tuning import materialize_missing_shards
     from tta_pipeline.extras.tuning.held_out import find_without_shards
 
@@ -92,7 +94,7 @@ def _make_missing_shards(search: "Search") -> None:
         return
     if problem := find_missing_images(search.benchmark):
         exit_with_error(f"{search.benchmark.name}: {problem}; put it there, or correct the benchmark file")
-    if not materialize_missing_shards(defs, search.benchmark, missing, search.locations, tell=say):
+    if not materialize_missing_shards(definitions, search.benchmark, missing, search.locations, tell=say):
         sys.exit(1)
 
 

@@ -101,6 +101,12 @@ class Locations:
         found = (folder / f"{name.partition('/')[0]}.yaml" for folder in folders)
         return next((path for path in found if path.is_file()), None)
 
+    def has_data(self, benchmark_name: str) -> bool:
+        """Return whether there are images, shards, results or anything else of a benchmark."""
+        return any(
+            (root / name).is_dir() for root in self.roots for name in (benchmark_name, f"{RESULTS}/{benchmark_name}")
+        )
+
     def require_own(self, path: Path) -> None:
         """Refuse to write *path* if it is in the store."""
         if self.store is not None and path.is_relative_to(self.store) and not path.is_relative_to(self.root):

@@ -3,11 +3,12 @@
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from graphlib import TopologicalSorter
 
 import dagster as dg
 
-from tta_pipeline.definitions import build_definitions, defs
+from tta_pipeline.definitions import assets_only, build_definitions, defs
 from tta_pipeline_tests.conftest import SMALL, Project, write_tree
 from tta_pipeline_tests.defs.in_process import execute, what_failed
 
@@ -111,6 +112,21 @@ def test_an_experiment_is_a_line_in_a_file(project: Project):
     assert {"mine/evaluation/tent_slow", "mine/clean/evaluation/tent_slow"} <= keys(
         build_definitions(project.locations)
     )
+
+
+def test_the_embedded_benchmark_is_shown_until_others_are_there_and_if_it_has_data(project: Project):
+    """Its many assets are not among those of another project, whose commands know it all the same."""
+
+    def shown(**named: Sequence[str]) -> set[str]:
+        return {key.partition("/")[0] for key in keys(assets_only(project.locations.root, **named))}
+
+    assert {"digits_c"} == shown()
+    project.add_benchmark("mine", SMALL)
+    assert {"mine"} == shown()
+    assert {"digits_c"} == shown(benchmarks=["digits_c"])
+    assert "digits_c/images" in keys(build_definitions(project.locations))
+    (project.locations.root / "digits_c").mkdir()
+    assert {"digits_c", "mine"} == shown()
 
 
 def test_images_that_lie_there_are_observed(project: Project):
