@@ -63,6 +63,7 @@ test-oldest: $(OLDEST)/.installed
 
 ui: $(INSTALLED) $(INSTANCE)
 	@echo "http://127.0.0.1:3000 (no login: keep it on this machine; from elsewhere use an SSH tunnel)"
+	@echo "New to Dagster? docs/concepts.md has five sentences; docs/guides/dagster.md has more."
 	@exec $(BIN)/dg dev -w workspace.yaml -h 127.0.0.1 -p 3000
 
 bench: $(WITH_TOOLS)
