@@ -28,10 +28,10 @@ from tta_pipeline.errors import ReportError
 from tta_pipeline.report.figure_style import as_pdf
 from tta_pipeline.report.formats import as_csv
 from tta_pipeline.report.pages.comparison import p_values_beside, verdict_on
+from tta_pipeline.report.pages.headline import headline
 from tta_pipeline.report.pages.report import (
     SECTIONS,
     Report,
-    _headline,
     _read_findings,
     _write_figure,
     _write_samples,
@@ -451,7 +451,7 @@ def test_experiments_on_the_same_subset_are_compared(locations: Locations, tmp_p
     assert {"source", "norm", "tent"} == set(found.errors)
     (tmp_path / "figures").mkdir()
     assert (protocol == "continual") == bool(_write_samples(found, locations, tmp_path).why_none)
-    assert re.search(r"Of 3 experiments on 4 cells, .*1000.* samples of each, \w+ has the lowest", _headline(found, {}))
+    assert re.search(r"Of 3 experiments on 4 cells, .*1000.* samples of each, \w+ has the lowest", headline(found, {}))
 
 
 def _rows(text: str) -> list[list[str]]:
