@@ -76,8 +76,6 @@ def compare(
             "--runs is given with --benchmark, --corruption, --cells, --classes or --fail-if-worse; expected these "
             "options only with experiments: leave them out"
         )
-    if first == second:
-        raise click.UsageError(f"A and B are both {first}; expected two different experiments or runs")
     if by_cell and by_class:
         raise click.UsageError("--cells and --classes are both given; expected only one of them: leave one out")
     locations = Locations.from_environment()

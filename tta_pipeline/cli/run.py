@@ -220,7 +220,7 @@ def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, request: _Request)
     chosen = tuple(name for name in named if name not in untuned)
     left_out = (*(fault.sentence for fault in faults), *untuned.values())
     say_left_out(left_out)
-    if not request.part:
+    if not request.part and locations.root.exists():
         publish_metrics(locations)  # the planner reads measured times from the database
     require_runnable = cache(lambda: _require_runnable(benchmark, locations, chosen, request.device))
     planner = _make_planner(benchmark, locations, chosen, is_chosen, request=request, require_runnable=require_runnable)

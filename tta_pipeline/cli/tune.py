@@ -3,7 +3,7 @@
 import json
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,8 +12,6 @@ from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.domain.locations import Locations
 
 if TYPE_CHECKING:
-    import dagster as dg
-
     from tta_pipeline.extras.tuning.search import Search
 
 
@@ -83,7 +81,7 @@ def tune(
     _print_trials(locations, search, as_json=as_json)
 
 
-def _make_missing_shards(definitions: "dg.Definitions", search: "Search") -> None:
+def _make_missing_shards(definitions: Any, search: "Search") -> None:
     """Make the shards that trials need and that do not exist, as `run` does for reported cells."""
     from tta_pipeline.benchmarks.named_paths import find_missing_images
     from tta_pipeline.defs.tuning import materialize_missing_shards

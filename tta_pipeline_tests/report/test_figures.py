@@ -22,12 +22,14 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline_tests.results.database.made import record
 
-COLUMNS = ("subset", "num_cells", "experiment", "ms_per_image", "mean_error")
+COLUMNS = ("protocol", "subset", "num_cells", "experiment", "ms_per_image", "mean_error")
 
 
 def test_names_beside_points_hide_neither_each_other_nor_the_axes():
     """Also of twenty experiments, several of which are nearly the same in error and cost."""
-    rows = tuple(("all", 75, f"method_{n}", 1 + n % 5 + 0.01 * n, 0.1 * (1 + n % 4) + 0.001 * n) for n in range(20))
+    rows = tuple(
+        ("cell", "all", 75, f"method_{n}", 1 + n % 5 + 0.01 * n, 0.1 * (1 + n % 4) + 0.001 * n) for n in range(20)
+    )
 
     figure = error_against_cost(Table(columns=COLUMNS, rows=rows))
 
@@ -35,15 +37,19 @@ def test_names_beside_points_hide_neither_each_other_nor_the_axes():
     figure.draw_without_rendering()
     (axis,) = figure.axes
     names = [each for each in axis.texts if isinstance(each, Annotation)]
-    assert {row[2] for row in rows} == {each.get_text() for each in names}
+    assert {row[3] for row in rows} == {each.get_text() for each in names}
     boxes = [Text.get_window_extent(each).padded(-1) for each in names]  # without the lines that lead to the points
     assert not [1 for a, b in combinations(boxes, 2) if Bbox.intersection(a, b) is not None]
     assert all(axis.bbox.padded(2).contains(*corner) for each in boxes for corner in (each.min, each.max))
 
 
 def test_one_experiment_has_nothing_to_be_compared_with():
-    """Neither alone nor beside one on other cells."""
-    rows = (("all", 75, "tent", 1.0, 0.1), ("all", 3, "norm", 1.0, 0.1))
+    """Neither alone nor beside one on other cells or with another protocol."""
+    rows = (
+        ("cell", "all", 75, "tent", 1.0, 0.1),
+        ("cell", "all", 3, "norm", 1.0, 0.1),
+        ("mixed", "all", 75, "eata", 1.0, 0.1),
+    )
 
     assert error_against_cost(Table(columns=COLUMNS, rows=rows)) is None
 

@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from tta_pipeline.report.pages.comparison import Pairs, p_values_beside, verdict_on
+from tta_pipeline.report.pages.findings import Findings
 from tta_pipeline.report.significance.paired_tests import LEVEL
 from tta_pipeline.util.plurals import count_of
 
-if TYPE_CHECKING:
-    from tta_pipeline.report.pages.report import Findings
 
-
-def headline(found: "Findings", compared: Pairs) -> str:
+def headline(found: Findings, compared: Pairs) -> str:
     """Return the main result: what adaptation gains, whether the best is shown to beat the next, and what hurts it."""
     if not found.in_mean(found.best):
         return f"None of {len(found.errors)} experiments has a shift in the mean: all shifts are held out for tuning."
@@ -25,7 +22,7 @@ def headline(found: "Findings", compared: Pairs) -> str:
     return " ".join(filter(None, (*parts, _say_hardest(found))))
 
 
-def _say_gain(found: "Findings", corrected: Mapping[str, float]) -> str:
+def _say_gain(found: Findings, corrected: Mapping[str, float]) -> str:
     """Return the mean error of the best experiment, next to that of the unadapted model if it saw the same cells."""
     best, source = found.best, found.unadapted
     mean, of = f"{found.means[best]:.1%}", f"{count_of(1 + len(found.rivals), 'experiment')} on {_say_cells(found)}"
@@ -42,7 +39,7 @@ def _say_gain(found: "Findings", corrected: Mapping[str, float]) -> str:
     return f"Adaptation with {best} cuts the mean error from {unadapted} to {mean}, the lowest of {of}."
 
 
-def _say_cells(found: "Findings") -> str:
+def _say_cells(found: Findings) -> str:
     """Return the number of cells of the best experiment, with the protocol if the leaderboard has several."""
     spec = found.benchmark.experiments[found.best]
     has_several = len(set(found.tables["leaderboard"].column("protocol"))) > 1
@@ -58,7 +55,7 @@ def _say_ties(best: str, corrected: Mapping[str, float]) -> str:
     return f"Tied with {best} (no difference is shown): {', '.join(tied)}." if tied else ""
 
 
-def _verdict_on_best(found: "Findings", compared: Pairs, corrected: Mapping[str, float]) -> str:
+def _verdict_on_best(found: Findings, compared: Pairs, corrected: Mapping[str, float]) -> str:
     """Return the verdict on the best experiment and the next best on the same cells; empty if it cannot be given.
 
     Its p-value is *corrected* for all experiments except the best, as the marks of the leaderboard are.
@@ -70,7 +67,7 @@ def _verdict_on_best(found: "Findings", compared: Pairs, corrected: Mapping[str,
     return verdict_on((best, second), pair, p_holm=corrected[second], num_tests=len(corrected)) or ""
 
 
-def _say_hardest(found: "Findings") -> str:
+def _say_hardest(found: Findings) -> str:
     """Return the corruption with the highest mean error of the best experiment; empty if there is only one."""
     by_corruption: dict[str, list[float]] = {}
     for cell, error in found.in_mean(found.best).items():

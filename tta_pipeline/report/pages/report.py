@@ -1,10 +1,9 @@
 """The report of one benchmark: its first page, with its sections, figures and tables."""
 
-import math
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -36,6 +35,7 @@ from tta_pipeline.report.pages.comparison import (
     comparison_script,
     corruption_errors,
 )
+from tta_pipeline.report.pages.findings import Findings
 from tta_pipeline.report.pages.headline import headline
 from tta_pipeline.report.pages.leaderboard import leaderboard_html
 from tta_pipeline.report.pages.leaderboard_intervals import to_intervals
@@ -43,7 +43,6 @@ from tta_pipeline.report.pages.photographs import save_sprite
 from tta_pipeline.report.pages.rendering import STATIC, error_colours, render_page
 from tta_pipeline.report.pictures import ShownSample, as_data_uri, first_samples
 from tta_pipeline.report.progress_figures import progress_lines
-from tta_pipeline.report.significance.estimates import Estimate
 from tta_pipeline.report.significance.pairwise import compare_pairs
 from tta_pipeline.report.tables import (
     Table,
@@ -59,7 +58,6 @@ from tta_pipeline.report.time_figures import loader_comparison_bars, stage_bars,
 from tta_pipeline.report.training_figures import learning_curves
 from tta_pipeline.report.tuning_figures import criteria_gaps
 from tta_pipeline.results.database.database import open_metrics
-from tta_pipeline.results.reader_notes import reader_notes
 from tta_pipeline.shards.uneven_cells import find_uneven_cells
 from tta_pipeline.util.files import published_folder
 from tta_pipeline.util.progress import Reporter
@@ -88,7 +86,7 @@ class ReportSection:
     """Query whose parameters are the names of the benchmark and, unless `is_across_sets`, of the dataset."""
     has_table: bool = True
     """Whether the page shows the table; the CSV file is always written."""
-    draw: Callable[["Findings", Table], Figure | None] | None = None
+    draw: Callable[[Findings, Table], Figure | None] | None = None
     is_origin: bool = False
     """Whether the section shows where the numbers come from; such sections are the last."""
     is_across_sets: bool = False
@@ -97,78 +95,6 @@ class ReportSection:
     def sql_of(self, benchmark: Benchmark) -> str:
         """Return the query for *benchmark* with its parameters filled in, so that a reader can repeat it."""
         return fill_parameters(self.sql, benchmark.file, benchmark.dataset.name)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Findings:
-    """Results of a benchmark in the database."""
-
-    benchmark: Benchmark
-    tables: Mapping[str, Table]
-    """Results of the queries, by section."""
-    errors: Mapping[str, Mapping[Cell, float]]
-    """Errors by cell of the comparable experiments, see `_comparable_experiments`, in file order."""
-    intervals: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
-    """Errors by corruption with their intervals, of the experiments with stored predictions."""
-    uneven: Sequence[str] = ()
-    """A note for each cell whose images differ from most cells."""
-
-    @property
-    def corruptions(self) -> Sequence[str]:
-        """Corruptions with a result, in the order of the benchmark."""
-        evaluated = {cell.corruption for by_cell in self.errors.values() for cell in by_cell}
-        return [each for each in self.benchmark.corruptions if each in evaluated]
-
-    @property
-    def severities(self) -> Sequence[int]:
-        """Severities with a result, in the order of the benchmark."""
-        evaluated = {cell.severity for by_cell in self.errors.values() for cell in by_cell}
-        return [each for each in self.benchmark.severities if each in evaluated]
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know to judge the numbers."""
-        board = self.tables["leaderboard"]
-        rows = zip(board.column("experiment"), board.column("untrained"), strict=True)
-        untrained = dict.fromkeys(experiment for experiment, is_untrained in rows if is_untrained)
-        return reader_notes(generated=self.benchmark.is_generated, untrained=tuple(untrained), uneven=self.uneven)
-
-    @property
-    def best(self) -> str:
-        """Name of the experiment with the lowest mean error, among those with the most cells."""
-        return min(self.errors, key=lambda name: (-len(self.in_mean(name)), self.means[name]))
-
-    @property
-    def rivals(self) -> Sequence[str]:
-        """Names of the other experiments whose means cover the same cells as those of the best."""
-        cells = self.in_mean(self.best).keys()
-        return [name for name in self.errors if name != self.best and self.in_mean(name).keys() == cells]
-
-    @property
-    def unadapted(self) -> str | None:
-        """Name of the experiment that evaluates the best one's model unadapted on the same cells, if there is one."""
-        specs = self.benchmark.experiments
-        model = specs[self.best].model
-        for name in (self.best, *self.rivals):
-            if specs[name].method_name == "source" and specs[name].model == model:
-                return name
-        return None
-
-    @property
-    def means(self) -> Mapping[str, float]:
-        """Mean error by experiment over the shifts that count in the mean of their set; NaN if none does."""
-        return {name: _mean(self.in_mean(name).values()) for name in self.errors}
-
-    def in_mean(self, experiment: str) -> Mapping[Cell, float]:
-        """Return the errors of *experiment* that count in its mean, without shifts held out for tuning."""
-        counting = self.benchmark.dataset.in_mean
-        return {cell: error for cell, error in self.errors[experiment].items() if cell.corruption in counting}
-
-    @property
-    def mce(self) -> Mapping[str, float | None]:
-        """Mean corruption error (mCE) in percent by experiment; None if not defined."""
-        table = self.tables["error_by_corruption"]
-        return dict(zip(table.column("experiment"), table.column("mce"), strict=True))
 
 
 _ALL_CELLS_AND_SAMPLES: tuple[str, str, tuple[int, ...]] = (Protocol().name, "", ())
@@ -559,7 +485,3 @@ def _samples_of(results: ExperimentResults, cell: Cell) -> tuple[str, Sequence[S
     image_size = results.benchmark.image_size
     samples = first_samples(results.folder(cell), evaluation, image_size=image_size)
     return f"{cell.corruption}, error {format_value('error', evaluation.error)}", samples
-
-
-def _mean(values: Collection[float]) -> float:
-    return sum(values) / len(values) if values else math.nan

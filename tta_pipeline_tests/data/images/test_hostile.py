@@ -72,7 +72,7 @@ def test_a_name_of_another_encoding_is_named_with_its_folder(tmp_path: Path, *, 
 
 MADE_TWICE = """
 import os, sys
-from tta_pipeline.__main__ import main
+from tta_pipeline.cli import main
 for root in (None, b"K\\xc3\\xa4se"):
     if root:
         os.environb[b"TTA_DATA_ROOT"] = root

@@ -17,7 +17,7 @@ function compareValues(a, b) {
 }
 
 // Rows without the heading of their group.
-function rowsOf(body) {
+function dataRows(body) {
   return [...body.rows].filter((row) => !row.classList.contains("group"));
 }
 
@@ -26,7 +26,7 @@ function sortBy(table, column, header) {
   for (const other of table.tHead.rows[0].cells) if (other.hasAttribute("aria-sort")) other.setAttribute("aria-sort", "none");
   header.setAttribute("aria-sort", direction === 1 ? "ascending" : "descending");
   for (const body of table.tBodies) {
-    const rows = rowsOf(body);
+    const rows = dataRows(body);
     rows.sort((a, b) => direction * compareValues(valueOf(a.cells[column]), valueOf(b.cells[column])));
     body.append(...rows);
   }
@@ -50,7 +50,7 @@ for (const input of document.querySelectorAll("input[data-filters]")) {
     const words = input.value.toLowerCase().split(/\s+/);
     let shown = 0, all = 0;
     for (const body of table.tBodies) {
-      const group = body.querySelector(".group")?.textContent ?? "", rows = rowsOf(body);
+      const group = body.querySelector(".group")?.textContent ?? "", rows = dataRows(body);
       for (const row of rows) {
         const text = `${group} ${row.textContent}`.toLowerCase();
         row.hidden = !words.every((word) => text.includes(word));
