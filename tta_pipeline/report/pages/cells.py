@@ -209,7 +209,10 @@ def _timeline_points(row: Evaluation) -> Sequence[tuple[int, float | None, float
     seconds = np.array(batches.data_wait_s) + np.array(batches.compute_s)
     correct = np.array(batches.num_correct)
     last, points = np.cumsum(num_samples), []
-    for part in np.array_split(np.arange(len(num_samples)), min(len(num_samples), MAX_POINTS)):
+    parts = np.array_split(np.arange(len(num_samples)), min(len(num_samples), MAX_POINTS))
+    if len(parts) > 1 and 2 * num_samples[parts[-1]].sum() < num_samples[parts[0]].sum():
+        parts[-2:] = [np.concatenate(parts[-2:])]  # a last batch of few images says little
+    for part in parts:
         total = int(num_samples[part].sum())
         known = int(num_known[part].sum())
         accuracy = round(float(correct[part].sum() / known), 3) if known else None
@@ -224,16 +227,18 @@ def _resets(row: Evaluation) -> Sequence[int]:
 
 
 def find_most_disputed(results: CellResults, number: int) -> npt.NDArray[np.int64]:
-    """Return the positions of the *number* samples on which the experiments disagree most, in stored order.
+    """Return the positions of the *number* samples on which the experiments disagree most.
 
-    Samples that half of the experiments classify correctly come first; ties go to the first key.
+    Samples that half of the experiments classify correctly come first. Ties are drawn at random, always the same way:
+    names begin with the class, so the first names would show one class.
     """
     comparable = list(largest_comparable_group(results).values())
     if not comparable:
         return np.array([], np.int64)
     shares = np.mean([each.is_wrong for each in comparable], axis=0)
-    chosen = np.argsort(np.abs(shares - 0.5), kind="stable")[:number]
-    return np.sort(comparable[0].positions[chosen])
+    draw = np.random.default_rng(0).permutation(len(shares))
+    chosen = np.lexsort((draw, np.abs(shares - 0.5)))[:number]
+    return comparable[0].positions[chosen]
 
 
 def largest_comparable_group(results: CellResults) -> Mapping[str, JudgedCell]:
