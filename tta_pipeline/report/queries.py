@@ -109,17 +109,22 @@ FROM open_set WHERE benchmark = ? AND dataset = ?
 """
 
 STREAM_PROGRESS = """
-WITH long AS (
-    SELECT benchmark, dataset, experiment, subset, seed, stream FROM stream_progress
-    GROUP BY ALL HAVING count(*) >= 10
+WITH streams AS (
+    SELECT benchmark, dataset, experiment, subset, seed, stream, any_value(protocol) AS protocol
+    FROM evaluations WHERE counts GROUP BY ALL
+),
+several_steps AS (
+    SELECT benchmark, dataset, experiment, subset, seed, stream FROM stream_progress GROUP BY ALL HAVING count(*) > 1
 )
-SELECT experiment, subset, seed, stream, first_image, num_images, accuracy, num_resets, collapsed_at, p.generated
+SELECT experiment, protocol, subset, seed, stream, first_image, num_images, accuracy, num_resets, collapsed_at,
+       p.generated
 FROM stream_progress AS p
-SEMI JOIN long USING (benchmark, dataset, experiment, subset, seed, stream)
+SEMI JOIN several_steps USING (benchmark, dataset, experiment, subset, seed, stream)
+JOIN streams USING (benchmark, dataset, experiment, subset, seed, stream)
 LEFT JOIN (SELECT * EXCLUDE (num_images, accuracy, generated) FROM stream_collapses)
     USING (benchmark, dataset, experiment, subset, seed, stream)
-WHERE benchmark = ? AND dataset = ?
-ORDER BY stream, experiment, subset, seed, first_image
+WHERE benchmark = ? AND dataset = ? AND num_images > 0 -- none if all are unknown
+ORDER BY protocol, stream, experiment, subset, seed, first_image
 """
 
 WHERE_THE_TIME_GOES = """

@@ -13,6 +13,7 @@ from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report.error_figures import corruption_dots, error_against_cost, open_set_dots
 from tta_pipeline.report.figure_style import as_svg
+from tta_pipeline.report.progress_figures import progress_lines
 from tta_pipeline.report.queries import WHERE_THE_TIME_GOES
 from tta_pipeline.report.significance.estimates import Estimate
 from tta_pipeline.report.tables import Table, query
@@ -132,3 +133,19 @@ def test_no_second_is_in_two_stages(tmp_path: Path):
 
     (found,) = zip(*map(times.column, ("data_wait_s", "compute_s", "other_s", "wall_s")), strict=True)
     assert (0.2, 0.8, 0.25, 1.25) == pytest.approx(found)
+
+
+def test_a_last_batch_of_few_images_makes_no_spike():
+    """Its images count in the step before; protocols have panels of their own, and no two experiments one colour."""
+    columns = ("protocol", "stream", "experiment", "subset", "seed", "first_image", "num_images", "accuracy",
+               "num_resets", "collapsed_at")  # fmt: skip
+    ends = ((0, 1000, 0.8, 0, None), (1000, 992, 0.5, 0, None), (1992, 8, 0.0, 0, None))
+    lines = [(protocol, "5", f"tent_{n}", "all", 0) for protocol in ("continual", "mixed") for n in range(6)]
+    rows = tuple((*line[:2], f"{line[2]}_{line[0]}", *line[3:], *end) for line in lines for end in ends)
+
+    panels = progress_lines(Table(columns=columns, rows=rows)).axes
+
+    drawn = [line for axis in panels for line in axis.lines if len(line.get_xdata()) > 1]
+    assert len(panels) == 2
+    assert len({line.get_color() for line in drawn}) == len(drawn) == 12
+    assert [0.8, 0.496, 0.496] == pytest.approx(list(drawn[0].get_ydata()))

@@ -136,8 +136,8 @@ def test_a_late_prediction_is_worth_less(tmp_path: Path, ask: Ask):
     )  # fmt: skip
 
 
-def test_the_report_draws_long_streams_and_marks_the_collapse(tmp_path: Path, ask_published: Ask):
-    """A cross stands at the image where it begins, a tick at each reset; a short stream has no panel."""
+def test_the_report_draws_streams_and_marks_the_collapse(tmp_path: Path, ask_published: Ask):
+    """A cross stands at the image where it begins, a tick at each reset; a short stream has a panel too."""
     record_source(tmp_path)
     record_segment(tmp_path, [400] * 8 + [100] * 12, resets=[0] * 4 + [1] + [0] * 15)
     record_segment(tmp_path, [400] * 4, stream="3")
@@ -145,8 +145,9 @@ def test_the_report_draws_long_streams_and_marks_the_collapse(tmp_path: Path, as
     with open_metrics(Locations(root=tmp_path).metrics) as database:
         table = query(database, fill_parameters(STREAM_PROGRESS, evaluation_facts()["benchmark"], "imagenet_c"))
 
-    (axis,) = progress_lines(table).axes
+    short, axis = progress_lines(table).axes
 
+    assert [0, 1000, 2000] == list(short.lines[0].get_xdata())
     line, cross, tick = axis.lines
     assert list(range(0, 11_000, 1000)) == list(line.get_xdata())  # a step ends where the stream does
     assert ([4000], [0.2]) == (list(cross.get_xdata()), list(cross.get_ydata()))
