@@ -26,8 +26,6 @@ _MAPS_IN_A_ROW = 5
 _ERROR_COLOUR, _AUROC_COLOUR = pick_colours(2)
 _CURVES_IN_A_ROW = 3
 _MAX_DOTS = 6
-_MAX_NAMED = 16
-"""Most experiments that a legend names."""
 _TOLERANCE = 1e-9
 """Largest difference between two sums of the same errors in different orders."""
 _SHOWN_ACCURACIES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
@@ -190,30 +188,32 @@ def _logit(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def estimated_dots(table: Table) -> Figure | None:
-    """Return the error of each cell as estimated without labels over the true one, by experiment; None without any."""
+    """Return a panel for each experiment: the errors of its cells as estimated without labels over the true ones.
+
+    None without any.
+    """
     columns = ("experiment", "error", "estimated_error")
     points: dict[str, list[tuple[float, float]]] = {}
     for name, true_error, estimate in zip(*map(table.column, columns), strict=True):
         points.setdefault(name, []).append((true_error, estimate))
     if not points:
         return None
-    figure = Figure(figsize=(WIDTH_IN, WIDTH_IN), layout="constrained")
-    axis = figure.subplots()
-    axis.plot([0, 1], [0, 1], color="0.5", linewidth=0.8)
-    for number, (name, colour) in enumerate(zip(points, pick_colours(len(points)), strict=True)):
-        true, estimated = zip(*points[name], strict=True)
-        gap = _mean([abs(one - other) for one, other in points[name]])
-        marker = MARKERS[(number + number // len(MARKERS)) % len(MARKERS)]  # another one where colours begin again
-        axis.plot(true, estimated, marker, color=colour, markersize=4, alpha=0.7,
-                  label=f"{name} ({100 * gap:.1f})")  # fmt: skip
-    axis.set_xlabel("true error")
-    axis.set_ylabel("error estimated without labels")
-    for each in (axis.xaxis, axis.yaxis):
-        each.set_major_formatter(PercentFormatter(1, decimals=0))
-    if len(points) <= _MAX_NAMED:
-        axis.legend(frameon=False, fontsize=8, ncols=2, title="mean distance, points", loc="lower left",
-                    bbox_to_anchor=(0, 1))  # fmt: skip
-    hide_frame(axis)
+    num_rows = -(-len(points) // _CURVES_IN_A_ROW)
+    figure = Figure(figsize=(WIDTH_IN, 0.2 + 2.1 * num_rows), layout="constrained")
+    axes = _grid(figure, len(points), _CURVES_IN_A_ROW, sharex=True, sharey=True)
+    for axis, (name, of_cells) in zip(axes, points.items(), strict=True):
+        true, estimated = zip(*of_cells, strict=True)
+        gap = 100 * _mean([abs(one - other) for one, other in of_cells])
+        axis.plot([0, 1], [0, 1], color="0.6", linewidth=0.8)
+        axis.plot(true, estimated, "o", color=pick_colours(1)[0], markersize=3, alpha=0.7)
+        axis.set_title(f"{name}\n{gap:.1f} points off", fontsize=9)
+        axis.set_aspect("equal")
+        axis.set(xlabel="true error", ylabel="estimated error")
+        axis.label_outer()
+        for each in (axis.xaxis, axis.yaxis):
+            each.set_major_locator(FixedLocator((0, 0.5, 1)))
+            each.set_major_formatter(PercentFormatter(1, decimals=0))
+        hide_frame(axis)
     return figure
 
 

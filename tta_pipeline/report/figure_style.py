@@ -14,15 +14,18 @@ from matplotlib.transforms import Bbox
 from PIL import Image
 
 COLOURS = "cividis"  # perceptually uniform: readable in print and by colour-blind readers
-# Colour-blind readers can tell them apart, and each has a contrast of 3 and more on white and on the dark page.
-SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#767676", "#A6761D")
+# Colour-blind readers can tell the first six apart; all have a contrast of 3 and more on white and on the dark page.
+SERIES = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#767676", "#A6761D", "#7B5CE0", "#C8102E", "#6F8F00", "#2A9FC9",
+    "#B03FC0", "#9A5B4F",
+)  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P")
-WIDTH_IN = 6.4
-"""Width of a figure in inches: its text stays readable when a phone scales it down."""
+WIDTH_IN = 5.2
+"""Width of a figure in inches: its text stays readable when a phone scales it down, and two fit beside each other."""
 ON_COLOUR = "#1a1a1a"
 """Ink on a coloured field, which stays dark in the dark theme."""
 _QUIET = "#555555"
-_NOTE_LINE_IN, _NOTE_LETTERS = 0.15, 100
+_NOTE_LINE_IN, _NOTE_LETTERS = 0.16, 85
 _DARK_THEME = f"""<style>
 :root {{ color-scheme: light dark }}
 @media (prefers-color-scheme: dark) {{
@@ -104,7 +107,7 @@ def add_notes(figure: Figure, notes: Sequence[str]) -> None:
     lines = [line for note in notes for line in textwrap.wrap(note, _NOTE_LETTERS)]
     if lines:
         figure.set_figheight(figure.get_figheight() + _NOTE_LINE_IN * len(lines))
-        figure.suptitle("\n".join(lines), fontsize=7, color=_QUIET, x=0.01, ha="left")
+        figure.suptitle("\n".join(lines), fontsize=8, color=_QUIET, x=0.01, ha="left")
 
 
 def lay_out(figure: Figure) -> None:

@@ -156,9 +156,10 @@ SECTIONS = (
     ),
     ReportSection(
         name="stream_progress",
-        title="Accuracy along long streams",
-        text="A step for about every 1,000 images, in streams of 10,000 and more. A cross marks a collapse: from "
-        "there to the end, for at least 5,000 images, accuracy is below the unadapted model's on the same cells. "
+        title="Accuracy along streams",
+        text="A step for each segment of a stream, or for about every 1,000 images of a longer one; a panel for the "
+        "streams of one protocol. A cross marks a collapse: from there to the end, for at least five steps, accuracy "
+        "is below the unadapted model's on the same cells. "
         "A vertical tick marks a reset by the method itself, unless it reset itself at most steps.",
         sql=queries.STREAM_PROGRESS,
         has_table=False,
@@ -179,8 +180,9 @@ SECTIONS = (
         name="estimated_errors",
         title="Error estimated without labels",
         text="A point for each cell: 1 minus its mean confidence, over its true error; on the diagonal the estimate is "
-        "right. If the source model was evaluated on clean images, the estimate is calibrated: its clean error plus "
-        "its clean confidence minus 1 is added (difference of confidences, Guillory et al. 2021).",
+        "right, and the number above a panel is the mean distance from there. If the source model was evaluated on "
+        "clean images, the estimate is calibrated: its clean error plus its clean confidence minus 1 is added "
+        "(difference of confidences, Guillory et al. 2021).",
         sql=queries.ESTIMATED_ERRORS,
         has_table=False,
         draw=lambda _, table: estimated_dots(table),
