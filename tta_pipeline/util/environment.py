@@ -12,7 +12,7 @@ def let_waiting_threads_sleep() -> None:
     when torch is imported, so it must come first; what the user has set stays.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
 
 def read_positive_int(name: str) -> int | None:
