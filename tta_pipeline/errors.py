@@ -48,6 +48,11 @@ def in_lines(message: str) -> str:
     return "\n".join([wrong, f"  expected: {rest[:at]}", *(f"  fix: {fix}" for fix in [rest[at + 2 :]] if fix)])
 
 
+def on_one_line(error: object) -> str:
+    """Return the message of *error* in one line."""
+    return ", ".join(line.strip() for line in str(error).splitlines())
+
+
 class DataRootError(PipelineError):
     """The data root has a name that the database or the logs cannot handle."""
 

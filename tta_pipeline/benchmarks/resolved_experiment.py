@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.errors import EvaluationError, PipelineError
+from tta_pipeline.errors import EvaluationError, PipelineError, on_one_line
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.methods.entry import Hyperparameters, NetworkFamily
 from tta_pipeline.results.evaluation_parts import BY_HAND, OWN, PRESET, PUBLISHED, TUNED
@@ -84,7 +84,7 @@ def find_untuned(benchmark: Benchmark, locations: Locations, experiments: Iterab
         try:
             resolve_experiment(benchmark, name, locations)
         except PipelineError as error:
-            untuned[name] = f"{benchmark.name}/{name}: {', '.join(map(str.strip, str(error).splitlines()))}"
+            untuned[name] = f"{benchmark.name}/{name}: {on_one_line(error)}"
     return untuned
 
 

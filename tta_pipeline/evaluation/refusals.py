@@ -10,7 +10,7 @@ from tta_pipeline.benchmarks.model_specs import ModelSection
 from tta_pipeline.data.labels.class_map import read_pinned_class_map
 from tta_pipeline.data.labels.label_files import is_shipped_list, read_classes
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.errors import ClassCountError, PipelineError
+from tta_pipeline.errors import ClassCountError, PipelineError, on_one_line
 from tta_pipeline.evaluation.benchmark_model import describe_class_count
 from tta_pipeline.methods import import_implementation
 from tta_pipeline.models.model_kind import kind_of
@@ -49,9 +49,9 @@ def _problem_of_model(name: str, benchmark: Benchmark, locations: Locations) -> 
         num_classes = _num_classes(model, benchmark, locations)
         kind_of(model).check(name=name, num_classes=num_classes, image_size=benchmark.image_size)
     except ClassCountError as error:
-        return _one_line(describe_class_count(error, benchmark, name, locations))
+        return on_one_line(describe_class_count(error, benchmark, name, locations))
     except PipelineError as error:
-        return _one_line(error)
+        return on_one_line(error)
     return ""
 
 
@@ -60,12 +60,8 @@ def _problem_of_code(spec: Experiment) -> str:
     try:
         import_implementation(spec.entry)
     except PipelineError as error:
-        return _one_line(error)
+        return on_one_line(error)
     return ""
-
-
-def _one_line(error: object) -> str:
-    return ", ".join(line.strip() for line in str(error).splitlines())
 
 
 def _num_classes(model: ModelSection, benchmark: Benchmark, locations: Locations) -> int | None:
