@@ -105,7 +105,7 @@ def leaderboard(
         elif by:
             output.write(answer, ())
         elif not output.is_for_people:
-            _write_for_programs(answer, benchmark, connection, locations, output)
+            _write_for_programs(benchmark, connection, locations, output)
         else:
             _write_leaderboard(output.read(answer), connection, locations, output, before)
 
@@ -179,18 +179,18 @@ def _write_agreement(answer: "Answer", path: Path, output: Output, before: Seque
     output.write_table(choose_columns(table, output.form, _PUBLISHED_COLUMNS), before=[*before, _AGREES])
 
 
-def _write_for_programs(
-    answer: "Answer", benchmark: str | None, connection: Any, locations: Locations, output: Output
-) -> None:
+def _write_for_programs(benchmark: str | None, connection: Any, locations: Locations, output: Output) -> None:
     """Write the leaderboard with its intervals; the database gives each column its type, also without a row."""
     from tta_pipeline.report import queries
     from tta_pipeline.report.answers import Answer
     from tta_pipeline.report.intervals import add_intervals
+    from tta_pipeline.report.tables import query
 
-    table, _ = answer.table(None)
+    connection.execute(queries.ALL_LEADERBOARDS_ONCE, [benchmark])
+    table = query(connection, "FROM board")
     wider = add_intervals(table, _find_intervals(table, connection, locations, compares=False))
-    parameters = [benchmark, wider.column("error_low"), wider.column("error_high")]
-    with Answer(connection, queries.ALL_LEADERBOARDS_WITH_INTERVALS, parameters) as whole:
+    ends = [wider.column("error_low"), wider.column("error_high")]
+    with Answer(connection, queries.BOARD_WITH_INTERVALS, ends) as whole:
         output.write(whole, ())
 
 

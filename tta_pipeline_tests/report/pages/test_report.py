@@ -231,6 +231,15 @@ def test_the_first_columns_are_name_and_error_and_constants_are_said_once(page: 
     assert re.search(r"\d\.\d% \[\d+\.\d, \d+\.\d\]", board)
 
 
+def test_programs_get_the_interval_of_each_row(locations: Locations):
+    """Each has the error of its row between its ends."""
+    asked = CliRunner().invoke(main, ["leaderboard", "--json"], env={"TTA_DATA_ROOT": str(locations.root)})
+    rows = json.loads(asked.stdout)
+
+    assert 3 == len({(row["error_low"], row["error_high"]) for row in rows})
+    assert all(row["error_low"] <= row["mean_error"] <= row["error_high"] for row in rows)
+
+
 def test_where_numbers_come_from_is_said_last(locations: Locations, page: str):
     """After all results, on the first page and on the pages of the cells, whose hashes are nowhere else."""
     assert ["samples", "shards", "environment"] == re.findall(r'<h2 id="([^"]+)"', page)[-3:]
