@@ -340,7 +340,7 @@ def _finish(
     """Do *runs*, here or in processes, and print the report's path; exit with status 1 if something failed."""
     from tta_pipeline.evaluation.work.planned_runs import REPORT
 
-    if request.num_processes == 1 or not runs:
+    if request.num_processes == 1 or all(planned_run.stage == "report" for planned_run in runs):
         num_failed, num_apart = _materialize(benchmark, locations, runs, request), 0
     else:
         num_failed, num_apart = _materialize(benchmark, locations, _preparing(runs), request), 0
