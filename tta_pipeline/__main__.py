@@ -3,6 +3,7 @@
 import atexit
 import os
 import sys
+import threading
 
 from tta_pipeline.util.environment import let_waiting_threads_sleep
 from tta_pipeline.util.interrupts import InterruptedExit, ends_on_interrupt, is_interrupted
@@ -24,8 +25,12 @@ def main() -> None:
 
 
 def _exit_at_once(status: object) -> None:
-    """End the process without freeing half a million objects of torch and Dagster, which takes two seconds."""
-    if not isinstance(status, int) or is_interrupted():
+    """End the process without freeing half a million objects of torch and Dagster, which takes two seconds.
+
+    Python waits for threads that are still at work, so they must have ended.
+    """
+    works = any(not each.daemon for each in threading.enumerate() if each is not threading.main_thread())
+    if not isinstance(status, int) or is_interrupted() or works:
         return
     atexit._run_exitfuncs()  # noqa: SLF001 - there is no public name
     try:
