@@ -28,6 +28,13 @@ def predictions(project: Project) -> list[tuple[str, str, str]]:
     )
 
 
+def program(path: Path, lines: str) -> str:
+    """Write a program that does what *lines* of shell say; return its path."""
+    path.write_text(f"#!/bin/sh\n{lines}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 WITH_FORKED_PARTS = """
 import sys
 sys.executable = sys.argv.pop(1)
@@ -37,12 +44,9 @@ main()
 """The program of the verbs; processes that it starts run the Python that the first argument names."""
 
 
-def python_that_is_forked(folder: Path) -> Path:
+def python_that_is_forked(folder: Path) -> str:
     """Write a Python into *folder* that need not import this project again; that of Ctrl-C's test is a real one."""
-    program = folder / "python"
-    program.write_text(f'#!/bin/sh\nexec {forked_python(launcher().address)} "$@"\n')
-    program.chmod(0o755)
-    return program
+    return program(folder / "python", f'exec {forked_python(launcher().address)} "$@"')
 
 
 def test_a_part_without_shards_says_what_to_type(project: Project):
@@ -71,7 +75,7 @@ def test_two_processes_make_the_results_of_one(sweep: Project, prepared: Project
     asked = ("--experiment", "norm", "--corruption", "contrast", "--severity", "3", "--severity", "5")
 
     done = launcher().run(
-        ["python", "-c", WITH_FORKED_PARTS, str(python_that_is_forked(tmp_path)), "run", "small", *asked,
+        ["python", "-c", WITH_FORKED_PARTS, python_that_is_forked(tmp_path), "run", "small", *asked,
          "--processes", "2"], prepared.environment, timeout_s=600,
     )  # fmt: skip
 
@@ -105,10 +109,8 @@ def test_ctrl_c_ends_all_processes(prepared: Project, tmp_path: Path):
 
 def test_a_process_that_ignores_ctrl_c_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """When the command ends, none of its processes is left."""
-    deaf = tmp_path / "deaf"
-    deaf.write_text(f"#!/bin/sh\ntrap '' INT\necho $$ > {tmp_path}/$$.pid\nexec sleep 600\n")
-    deaf.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(deaf))
+    deaf = program(tmp_path / "deaf", f"trap '' INT\necho $$ > {tmp_path}/$$.pid\nexec sleep 600")
+    monkeypatch.setattr(sys, "executable", deaf)
 
     def end_once_both_run() -> None:
         while len(list(tmp_path.glob("*.pid"))) < 2:
@@ -122,13 +124,6 @@ def test_a_process_that_ignores_ctrl_c_is_killed(tmp_path: Path, monkeypatch: py
     started = [int(path.stem) for path in tmp_path.glob("*.pid")]
     assert 2 == len(started)
     assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
-
-
-def program(path: Path, line: str) -> str:
-    """Write a program that does what *line* of shell says; return its path."""
-    path.write_text(f"#!/bin/sh\n{line}\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 def test_a_part_that_is_killed_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -5,6 +5,7 @@ import shutil
 import time
 from copy import deepcopy
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 import pytest
@@ -312,26 +313,44 @@ def test_a_batch_may_be_predicted_after_the_update(data: Locations, shift: str):
     assert Protocol.model_validate(protocol) == Protocol.model_validate(f"{shift}_after_update")
 
 
+class SleepingModel(torch.nn.Module):
+    """A model that takes a known time."""
+
+    def __init__(self, time_s: float) -> None:
+        super().__init__()
+        self.time_s = time_s
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return ten of the values of each image."""
+        time.sleep(self.time_s)
+        return images.flatten(1)[:, :10]
+
+
+class Sleeping(Method):
+    """A method that takes a known time, and counts its batches."""
+
+    name = "sleeping"
+    time_s = 0.0
+    num_adapted = 0
+
+    @classmethod
+    def of(cls, time_s: float) -> Self:
+        """Return the method on a linear network."""
+        network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 10))
+        method = cls(network, Hyperparameters(), num_classes=10)
+        method.time_s = time_s
+        return method
+
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        self.num_adapted += 1
+        time.sleep(self.time_s)
+        return self._forward(images)
+
+
 def test_a_stream_in_a_hurry_is_not_waited_for(data: Locations):
     """A method that takes four times as long as the source model adapts on about a quarter of the batches."""
-
-    class Slow(torch.nn.Module):
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            time.sleep(0.02)
-            return images.flatten(1)[:, :10]
-
-    class Adapting(Method):
-        name = "slow"
-        num_adapted = 0
-
-        def _predict(self, images: torch.Tensor) -> torch.Tensor:
-            self.num_adapted += 1
-            time.sleep(0.072)
-            return self._forward(images)
-
-    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 10))
-    method = Adapting(network, Hyperparameters(), num_classes=10)
-    fed = RealTimeDriver(ProtocolDriver(method), 1.0, source_model(Slow()))
+    method = Sleeping.of(0.072)
+    fed = RealTimeDriver(ProtocolDriver(method), 1.0, source_model(SleepingModel(0.02)))
     for _ in range(12):
         fed.predict(torch.zeros(2, 3, 8, 8))
 
@@ -342,22 +361,7 @@ def test_a_stream_in_a_hurry_is_not_waited_for(data: Locations):
 
 def test_a_budget_pays_only_for_what_adapting_adds():
     """A method that is no slower than the source model adapts on every batch, however small the budget."""
-
-    class Slow(torch.nn.Module):
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            time.sleep(0.1)
-            return images.flatten(1)[:, :10]
-
-    class Faster(Method):
-        name = "faster"
-
-        def _predict(self, images: torch.Tensor) -> torch.Tensor:
-            time.sleep(0.02)
-            return self._forward(images)
-
-    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 10))
-    method = Faster(network, Hyperparameters(), num_classes=10)
-    fed = BudgetDriver(ProtocolDriver(method), 0.05, source_model(Slow()))
+    fed = BudgetDriver(ProtocolDriver(Sleeping.of(0.02)), 0.05, source_model(SleepingModel(0.1)))
     for _ in range(6):
         fed.predict(torch.zeros(2, 3, 8, 8))
 

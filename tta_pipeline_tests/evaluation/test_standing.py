@@ -19,6 +19,7 @@ from tta_pipeline.domain.cells import TRAIN, WHOLE, Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.run_experiment import Board
 from tta_pipeline.evaluation.sample_predictions import encode_predictions
 from tta_pipeline.results.plans import read_plan
 from tta_pipeline.results.result_files import predictions_path, read_result, store_result, utc_now, void_result
@@ -29,6 +30,7 @@ from tta_pipeline_tests.evaluation.small import (
     CONTRAST,
     counted,
     evaluated,
+    inputs_of,
     killed_after,
     results_of,
     run_at,
@@ -208,6 +210,16 @@ def test_a_new_seed_is_evaluated_for_the_first_time(data: Locations):
     evaluated(short(data, seeds=(0,)), KEY)
 
     assert (False, []) == told(short(data, seeds=(1,)))
+
+
+def test_a_reason_to_evaluate_again_is_said_once(data: Locations):
+    """Not for each stream that has it."""
+    evaluated(short(data), KEY)
+    lines = list[str]()
+    board = Board(inputs=inputs_of(short(data, batch_size=16)), tell=lines.append)
+
+    assert all([board.find_unfinished(KEY), board.find_unfinished(KEY)])
+    assert 1 == len(lines)
 
 
 def test_bit_rot_in_a_finished_result_makes_it_unfinished_in_one_line(data: Locations):
