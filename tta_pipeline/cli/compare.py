@@ -267,11 +267,11 @@ def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
     if all(table.column("same_predictions")):
         table = table.without("error_change_low", "error_change_high", "min_detectable_diff")
     error_a, error_b = f"{first.experiment_a}_error", f"{first.experiment_b}_error"
-    named = {"error_a": error_a, "error_b": error_b, "class_name": "class", "min_detectable_diff": "min_diff"}
+    named = {"error_a": error_a, "error_b": error_b, "class_name": "class", "min_detectable_diff": "shown_from"}
     streams = [name for name in ("stream", "seed") if len({*table.column(name)} - {None}) > 1]
     what = ["class"] if any(table.column("class_name")) else ["corruption", "severity"]
     columns = ("benchmark", "generated", *streams, *what, error_a, error_b, "error_change", "better", "p_holm",
-               "min_diff", "dataset")  # fmt: skip
+               "shown_from", "dataset")  # fmt: skip
     p_values = zip(table.column("p_holm"), table.column("p_is_bound"), strict=True)
     table = table.with_values("p_holm", [f"<= {p:.2g}" if is_bound else p for p, is_bound in p_values])
     table = table.with_values("class_name", [name or "all" for name in table.column("class_name")])

@@ -66,7 +66,7 @@ def build(
     from tta_pipeline.methods.own_methods import naming_own_code
 
     kind = import_implementation(entry)
-    with naming_own_code(method, kind, "__init__", expected="a method, built like `Method`"):
+    with naming_own_code(method, kind, "__init__", expected="a class that is built with the arguments of `Method`"):
         built = kind(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)
     if ":" not in method or "name" not in vars(type(built)):  # an inherited name is another method's
         built.name = entry.named(method, preset, settings)

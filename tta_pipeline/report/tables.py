@@ -144,7 +144,7 @@ _CHANGE = ("change", "change_low", "change_high", "_gain")
 _P_VALUES = ("p_value", "p_holm")
 _PERCENT = (
     "error", "error_worst_10pct_seeds", "error_at_5", "error_a", "error_b", "error_low", "error_high", "ece", "share",
-    "gap", "min_detectable_diff", "min_diff",
+    "gap", "min_detectable_diff", "shown_from",
 )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from tta_pipeline.results.tuning_criteria import (
     require_best_trial,
 )
 from tta_pipeline.results.tuning_trial import Trial, Value
+from tta_pipeline.util.plurals import count_of
 
 _SAME = 1e-9
 """Tolerance between two means of the same errors."""
@@ -113,9 +114,10 @@ class TuningRun(RecordedFacts):
         found = []
         if rivals and self.criterion == DEFAULT_CRITERION:
             highest = max(each.error for each in rivals)
+            which = "" if rivals == others else f"{len(rivals)} of "
             found.append(
-                f"as independent samples of {num_images:,} images, the best trial is not told from {len(rivals)} of "
-                f"the {len(others)} others: errors of {self.error:.1%} to {highest:.1%}"
+                f"with {num_images:,} images, the best trial cannot be told apart from {which}the other "
+                f"{count_of(len(others), 'trial')}: errors of {self.error:.1%} to {highest:.1%}"
             )
         for name, value in self.values.items():
             tried = [each for each in self.grid_values[name] if _is_number(each)]

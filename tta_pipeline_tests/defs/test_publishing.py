@@ -41,7 +41,7 @@ def test_a_run_may_leave_publishing_to_the_report(own_sweep: Project):
     evaluated = own_sweep.materialize("small/evaluation/source", "--partition", "contrast|5", *LEAVES_RECORDS)
 
     assert 0 == evaluated.returncode, evaluated.stderr[-3000:]
-    assert "not in metrics.duckdb yet" in evaluated.stderr
+    assert "metrics.duckdb lacks the new results" in evaluated.stderr
     assert 1 == len(result_paths(own_sweep.locations.root))
     assert not own_sweep.locations.metrics.exists()
     requires_plan_of_all_cells(own_sweep)

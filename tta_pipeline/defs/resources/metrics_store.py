@@ -50,10 +50,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         if self.publishes:
             return self.publish_now(log, is_last=is_last)
         if is_last:
-            log.info(
-                "the results are not in metrics.duckdb yet, since this run does not publish; the next command that "
-                "reads it adds them"
-            )
+            log.info("metrics.duckdb lacks the new results; the next command that reads the database adds them")
         return ()
 
     def publish_now(self, log: dg.DagsterLogManager, *, is_last: bool = True) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ NOTE = (
     "same stream (paired bootstrap, Holm, 5 %). In brackets: 95 % interval of the mean error over images, and over "
     "orders where a row has several seeds; none if no predictions are kept."
 )
-OTHER_SEEDS = "A row over other seeds than the best row is not compared with it, and has no dagger."
+OTHER_SEEDS = "Rows with other seeds than the best row are not compared with that row, and never get a dagger."
 """Additional note if rows have different numbers of seeds."""
 
 

@@ -103,8 +103,8 @@ SECTIONS = (
     ReportSection(
         name="leaderboard",
         title="Leaderboard",
-        text="Means over the result that counts of each cell, without shifts held out for tuning, and the cost of an "
-        "image. The best among rows with the same protocol, number of cells and samples is bold.",
+        text="Means over the evaluated cells, except shifts held out for tuning, and the cost of an image. The "
+        "best among rows with the same protocol, number of cells and samples is bold.",
         sql=queries.LEADERBOARD,
     ),
     ReportSection(

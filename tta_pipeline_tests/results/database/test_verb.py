@@ -234,7 +234,7 @@ def test_a_table_for_a_paper_says_what_is_not_compared(tmp_path: Path):
         record(locations, experiment="tent", seed=seed, order_hash=f"{seed}" * 64)
 
     both = caption()
-    assert "A row over other seeds than the best row is not compared" in both
+    assert "Rows with other seeds than the best row are not compared" in both
     assert "tent: other seeds or orders of the images than in the best row" in both
     assert "±: standard deviation over seeds" in both
     assert "other seeds" not in alone
