@@ -103,7 +103,7 @@ def test_a_program_reads_the_same(locations: Locations):
     findings = {finding["subject"]: finding for finding in json.loads(finished.stdout)}
     assert 0 == finished.exit_code
     assert {"mark": "ok", "subject": "left-overs", "found": "none", "advice": ""} == findings["left-overs"]
-    assert "75 cells, 0 of them sharded, 7 experiments" == findings["digits_c"]["found"]
+    assert "75 cells, 0 of them sharded, 7 experiments (built-in example)" == findings["digits_c"]["found"]
 
 
 def test_a_fault_makes_the_exit_status_1(locations: Locations):
@@ -127,7 +127,7 @@ def test_one_benchmark_is_checked_by_its_name(locations: Locations):
     right, faulty, unknown = (CliRunner().invoke(main, ["doctor", name]) for name in ("digits_c", "mine", "nobody"))
 
     assert (0, 1, 1) == (right.exit_code, faulty.exit_code, unknown.exit_code)
-    assert ["ok     digits_c: 75 cells, 0 of them sharded, 7 experiments"] == right.stdout.splitlines()
+    assert right.stdout == "ok     digits_c: 75 cells, 0 of them sharded, 7 experiments (built-in example)\n"
     assert "images is missing" in faulty.stdout
     assert "expected one of digits_c" in in_one_line(unknown.output)
 

@@ -7,7 +7,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import ENDING, LoadedBenchmarks, load_all_benchmarks
 from tta_pipeline.benchmarks.named_paths import missing_paths
 from tta_pipeline.benchmarks.resolved_experiment import find_untuned
-from tta_pipeline.domain.locations import Locations
+from tta_pipeline.domain.locations import EMBEDDED_BENCHMARKS, Locations
 from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.evaluation.refusals import find_refusals
 from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
@@ -77,9 +77,10 @@ def _check_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bo
         yield note(f"{name}/{other.model}", other.found, other.advice)
     if any(each.mark == "fault" for each in findings):
         return
+    origin = " (built-in example)" if (EMBEDDED_BENCHMARKS / f"{name}{ENDING}").is_file() else ""
     state = (
         f"{count_of(num_cells, 'cell')}, {num_sharded} of them sharded, "
-        f"{count_of(len(benchmark.experiments), 'experiment')}"
+        f"{count_of(len(benchmark.experiments), 'experiment')}{origin}"
     )
     places = {cell.key: benchmark.images.own_place(cell, benchmark.dataset) for cell in benchmark.cells}
     absent = [key for key, place in places.items() if place and not place.exists()]
