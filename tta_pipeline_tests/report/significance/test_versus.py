@@ -115,7 +115,7 @@ def test_the_answer_is_a_sentence_and_a_table_that_fits_80_columns(ask: Ask):
     )
     assert ["gaussian_noise", "contrast", "clean"] == [row["corruption"] for row in corruptions]
     assert max(map(len, shown.splitlines())) <= 80
-    assert re.search(r"^corruption +error +error +gain +better +\(Holm\) +diff$", shown, re.MULTILINE)
+    assert re.search(r"^corruption +error +error +gain +better +\(Holm\) +from$", shown, re.MULTILINE)
     assert "error_change_low" in ask("norm", "source", "--format", "csv").stdout
     assert "only_a_wrong" in ask("norm", "source", "--wide", "--format", "markdown").stdout
     assert "% norm is better" in ask("norm", "source", "--format", "latex").stdout
