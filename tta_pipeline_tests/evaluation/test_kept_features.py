@@ -1,6 +1,7 @@
 """Methods that read only the input of the classifier share one forward pass of the frozen network."""
 
 import os
+import platform
 from collections.abc import Callable
 from pathlib import Path
 
@@ -178,6 +179,17 @@ def test_features_of_something_else_are_not_read(shard_set: ShardSet, cells: Dec
     row = recorded(other, opened)
 
     assert not row.machine.from_features
+    assert 2 == len(files(cells))
+
+
+def test_features_of_another_machine_are_not_read(
+    shard_set: ShardSet, cells: DecodedCache, monkeypatch: pytest.MonkeyPatch
+):
+    """Nor those of other software, whose kernels may return other bits."""
+    evaluated(with_features(cells, "source"), shard_set)
+    monkeypatch.setattr(platform, "node", lambda: "another")
+
+    assert not evaluated(with_features(cells, "source"), shard_set).machine.from_features
     assert 2 == len(files(cells))
 
 

@@ -17,6 +17,7 @@ from tta_pipeline.evaluation.what_adapts import count_adapted_parameters
 from tta_pipeline.methods import METHODS, build
 from tta_pipeline.methods.clip.crop_views import crop_views
 from tta_pipeline.methods.clip.entries import ZeroHyperparameters
+from tta_pipeline.methods.clip.image_cache import ImageCache
 from tta_pipeline.methods.clip.zero import Zero
 from tta_pipeline.models.zero_shot_classifier import ZeroShotClassifier
 from tta_pipeline_tests.methods.models import NUM_CLASSES, SmallPrompts, clip_model, contrasts
@@ -31,6 +32,15 @@ def test_zero_shot_predicts_as_the_model_does():
     found = build("zero_shot", clip_model(), num_classes=NUM_CLASSES).predict(images)
 
     torch.testing.assert_close(6 * cosines, found, rtol=0, atol=1e-5)
+
+
+def test_of_equally_sure_images_a_cache_keeps_the_first():
+    """As a list does that is sorted by rank and cut, so a repeated image changes nothing."""
+    cache = ImageCache(1, 1, widths=[1], device=torch.device("cpu"))
+    for value in (1.0, 2.0):
+        cache.enter(torch.tensor(0), torch.tensor(0.5), torch.tensor([value]))
+
+    assert [1.0] == cache.features.flatten().tolist()
 
 
 def test_tda_follows_its_formula():

@@ -188,7 +188,7 @@ def test_every_sample_is_scored_once_known_and_unknown(method: str):
 
     Nothing but the seed decides: not the stream's buffer, nor the global random state, which stays as it was.
     """
-    open_stream, model = _OpenBatches(), suited(method)
+    open_stream, model, expected = _OpenBatches(), suited(method), undisturbed(method).logits
     torch.manual_seed(99)
     state = torch.get_rng_state()
     driver = Remembering(built(method, model, seed=3))
@@ -200,9 +200,9 @@ def test_every_sample_is_scored_once_known_and_unknown(method: str):
     assert open_stream.order.tolist() == found.samples.indices.tolist()
     assert sorted(open_stream.order.tolist()) == list(range(21))
     assert (found.samples.labels == UNKNOWN_LABEL).sum() == 7
-    assert found.samples.predictions.tolist() == torch.cat(undisturbed(method).logits).argmax(1).tolist()
+    assert found.samples.predictions.tolist() == torch.cat(expected).argmax(1).tolist()
     assert np.isfinite(found.samples.known_scores).all()
-    assert_same(undisturbed(method).logits, driver.logits)
+    assert_same(expected, driver.logits)
     assert torch.equal(state, torch.get_rng_state())
     assert torch.is_grad_enabled()
 
