@@ -25,9 +25,10 @@ from tta_pipeline.data.datasets.dataset_files import shipped_sets
 from tta_pipeline.data.images import detect
 from tta_pipeline.data.images.choose_dataset import Place
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.extras.new_project.draft_benchmark import EXAMPLES, draft_benchmark
+from tta_pipeline.extras.new_project.draft_benchmark import EXAMPLES, PAPERS, draft_benchmark
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.models.model_kind import ModelContext, kind_of
+from tta_pipeline.report.published_figures import read_published, shipped_tables
 from tta_pipeline.util.files import hash_file
 from tta_pipeline_tests.conftest import Project, in_one_line, jpeg, write_tree
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, SEVERITIES
@@ -217,6 +218,19 @@ def test_without_a_source_there_are_placeholders(tmp_path: Path, example: str):
 
     assert 0 == finished.exit_code, finished.output
     assert 75 == len(load_benchmark(tmp_path / "benchmarks" / "mine.yaml").cells)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_published_table_has_its_benchmark_file(tmp_path: Path, paper: str):
+    """Each experiment has the name of a row, whose cells are those of the file."""
+    finished = run(tmp_path, "mine", "--like", paper)
+
+    assert 0 == finished.exit_code, finished.output
+    benchmark = load_benchmark(tmp_path / "benchmarks" / "mine.yaml")
+    published = read_published(shipped_tables()[paper])
+    for name in benchmark.experiments:
+        rows = {(row.corruption, row.severity) for row in published if row.published_as == name}
+        assert rows == {(cell.corruption, cell.severity) for cell in benchmark.cells if cell.severity}
 
 
 def test_a_model_fits_the_number_of_classes():

@@ -31,13 +31,24 @@ _CORRUPTION_COLUMNS = (
     "mean_ece", "num_cells", "subset", "num_runs", "dataset",
 )  # fmt: skip
 _AGREES = (
-    "A mean error agrees if it is no further from the published one, over the same cells, than two samples of images "
-    "of these numbers are apart in 95 % of cases (`chance_error`); on the very same images, expect a smaller one."
+    "A mean error agrees if it is no further from the published one, over the same cells, than chance allows: two "
+    "samples of so many images are that near in 95 % of cases. On the very same images, expect a smaller difference."
 )
 _PUBLISHED_COLUMNS = (
-    "benchmark", "generated", "experiment", "published_as", "mean_error", "published_error", "error_change",
-    "chance_error", "agrees", "num_cells", "largest_change", "largest_at", "subset", "source", "dataset",
+    "benchmark", "generated", "experiment", "mean_error", "published_as", "published_error", "num_cells", "verdict",
+    "num_published", "chance_error", "error_change", "largest_change", "largest_at", "subset", "source", "dataset",
 )  # fmt: skip
+
+
+class PublishedTable(LocalPath):
+    """A CSV file of published errors, or the name of a table that the project ships."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path of the file or of the shipped table."""
+        from tta_pipeline.report.published_figures import shipped_tables
+
+        shipped = shipped_tables().get(str(value))
+        return shipped if shipped and not Path(value).exists() else super().convert(value, param, ctx)
 
 
 @click.command(
@@ -48,13 +59,14 @@ _PUBLISHED_COLUMNS = (
         "tta-pipeline leaderboard --by corruption --format latex --output table.tex",
         "tta-pipeline leaderboard --format parquet --output leaderboard.parquet",
         "tta-pipeline leaderboard --reference figures.csv",
-        "tta-pipeline leaderboard --reference unaggregated_results.csv --reference-row Standard_R50",
+        "tta-pipeline leaderboard --reference robustbench_imagenet_c --reference-row Standard_R50",
     ],
 )
 @click.option("--by", type=click.Choice(["corruption"]), help="A row per corruption and experiment.")
 @click.option("--benchmark", metavar="NAME", help="Only this benchmark.")
-@click.option("--reference", "published_file", type=LocalPath(dir_okay=False, exists=True),
-              metavar="FILE", help="Compare with the published errors in this CSV file.")  # fmt: skip
+@click.option("--reference", "published_file", type=PublishedTable(dir_okay=False, exists=True), metavar="FILE",
+              help="Compare with published errors: a CSV file, or eata_imagenet_c or robustbench_imagenet_c, which "
+              "are shipped.")  # fmt: skip
 @click.option("--reference-row", "line", metavar="NAME", help="Compare all experiments with this row of FILE. "
               "Default: the row with the experiment's name.")  # fmt: skip
 @with_output
@@ -98,7 +110,7 @@ def leaderboard(
                 return
         before = output.place(notes_of(connection, locations, benchmark))
         if published_file:
-            _write_agreement(answer, published_file, output, before)
+            _write_agreement(answer, published_file, line, output, before)
         elif by and output.is_for_people:
             shown = choose_columns(output.read(answer), output.form, _CORRUPTION_COLUMNS)
             output.write_table(shown, before=before, after=_say_sd(shown))
@@ -137,7 +149,9 @@ def _open_answer(
         from tta_pipeline.report.published_figures import AGREEMENT, as_parameters
 
         found = _read_lines(published_file, line)
-        return Answer(connection, AGREEMENT, [*as_parameters(found, _read_kept(found, benchmark)), benchmark, line])
+        return Answer(
+            connection, AGREEMENT, [*as_parameters(found, _read_kept(found, benchmark)), benchmark, line, line]
+        )
     return Answer(connection, queries.BY_CORRUPTION if by else queries.ALL_LEADERBOARDS, [benchmark])
 
 
@@ -165,18 +179,16 @@ def _read_kept(published: "Sequence[PublishedError]", benchmark: str | None) -> 
     return kept_errors(_load_asked(locations, benchmark), locations, cells, log_reporter(say))
 
 
-def _write_agreement(answer: "Answer", path: Path, output: Output, before: Sequence[str]) -> None:
+def _write_agreement(answer: "Answer", path: Path, line: str | None, output: Output, before: Sequence[str]) -> None:
     if not output.is_for_people:
         output.write(answer, None)
         return
     table = output.read(answer)
-    if not table.rows:
-        say(
-            f"no experiment has cells and the name of a line in {path}: name the line by --reference-row, or correct "
-            "the names"
-        )
-        return
-    output.write_table(choose_columns(table, output.form, _PUBLISHED_COLUMNS), before=[*before, _AGREES])
+    if not any(table.column("experiment")):
+        say(f"no experiment has cells and the name of a row in {path}: name the row by --reference-row, or correct "
+            "the names")  # fmt: skip
+    columns = [each for each in _PUBLISHED_COLUMNS if line or each != "experiment"]  # else the name of the row
+    output.write_table(choose_columns(table, output.form, columns), before=[*before, _AGREES])
 
 
 def _write_for_programs(benchmark: str | None, connection: Any, locations: Locations, output: Output) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         "tta-pipeline new-benchmark mine my-images --model my_model:MyNet --weights w.pth",
         "tta-pipeline new-benchmark later --like cifar100_c",
         "tta-pipeline new-benchmark digits_methods --like digits_methods",
+        "tta-pipeline new-benchmark eata --like eata_imagenet_c",
         "tta-pipeline new-benchmark ttabc /data/clip --like ttabc",
     ],
 )
@@ -33,10 +34,13 @@ if TYPE_CHECKING:
 @click.argument("sources", metavar="[DIR | ARCHIVE...]", nargs=-1, type=LocalPath(is_read=True))
 @click.option(
     "--like",
-    type=click.Choice(["imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c", "digits_methods", "ttabc"]),
+    type=click.Choice([
+        "imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c", "digits_methods", "eata_imagenet_c",
+        "robustbench_imagenet_c", "ttabc",
+    ]),
     help="Without a source: the benchmark to imitate, with placeholders (default: imagenet_c). digits_methods is "
-              "complete: the embedded digits with every method. ttabc needs a folder: methods for CLIP on all "
-              "datasets in it.",
+              "complete: the embedded digits with every method. eata_imagenet_c and robustbench_imagenet_c repeat a "
+              "published table. ttabc needs a folder: methods for CLIP on all datasets in it.",
 )  # fmt: skip
 @click.option("--model", help="torchvision:<architecture>, timm:<architecture>, hf:<org>/<name>@<commit>, or "
               "<module>:<name> for your network. Default: a placeholder.")  # fmt: skip
@@ -88,7 +92,7 @@ def new_benchmark(
     else:
         path = Path(output) if output else Locations.from_environment().benchmark_files / f"{name}.yaml"
         write_new_file(path, draft.text)
-        click.echo(f"{path}\nNext, a part and then all of it:")
+        click.echo(f"{path}\nNext:")
     for command in draft.commands:
         click.echo(f"  {command}", err=output == "-")
     for remark in draft.remarks:

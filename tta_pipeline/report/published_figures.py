@@ -1,4 +1,4 @@
-"""Tables of published errors from a user's CSV file, for comparison with errors measured here."""
+"""Tables of published errors, shipped or from a user's CSV file, for comparison with errors measured here."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tta_pipeline.errors import QuestionError
 
+_SHIPPED = Path(__file__).parent / "published"
 COLUMNS = ("experiment", "corruption", "severity", "error", "source")
 ROBUSTBENCH = "RobustBench's layout: accuracies by corruption and severity"
 AGREEMENT = """
@@ -28,30 +29,45 @@ cells AS (
     SELECT benchmark, dataset, experiment, subset, generated, corruption, severity,
            avg(error) AS error, max(num_images) AS num_images
     FROM seeds GROUP BY ALL
-)
-SELECT benchmark, dataset, generated, experiment, published_as, subset, count(*) AS num_cells,
-       avg(error) AS mean_error, avg(published_error) AS published_error, avg(error - published_error) AS error_change,
-       -- Cells show the same photographs. Without predictions, their errors count as wholly dependent.
-       1.96 * sqrt(2) * coalesce(
-           any_value(standard_error) FILTER (abs(kept_mean - mean_of_cells) < 1e-9),
-           avg(sqrt(published_error * (1 - published_error) / num_images))
-       ) AS chance_error,
-       abs(avg(error - published_error)) <= chance_error AS agrees,
-       arg_max(error - published_error, abs(error - published_error)) AS largest_change,
-       arg_max(corruption || '|' || severity, abs(error - published_error)) AS largest_at,
-       any_value(source) AS source
-FROM (
-    SELECT *, avg(error) OVER
-        (PARTITION BY benchmark, dataset, experiment, subset, generated, published_as) AS mean_of_cells
+),
+lines AS (
+    SELECT published_as, count(*) AS num_published, avg(published_error) AS mean_published, any_value(source) AS source
+    FROM published WHERE published_as = coalesce(?, published_as) GROUP BY ALL
+),
+common AS (
+    SELECT *, avg(error) OVER (PARTITION BY benchmark, dataset, experiment, subset, generated, published_as) AS mean
     FROM cells JOIN published USING (corruption, severity)
     WHERE published_as = coalesce(?, experiment)
+),
+found AS (
+    SELECT benchmark, dataset, generated, experiment, published_as, subset, count(*) AS num_cells,
+           avg(error) AS mean_error, avg(published_error) AS published_error,
+           mean_error - avg(published_error) AS error_change,
+           -- Cells show the same photographs. Without predictions, their errors count as wholly dependent.
+           1.96 * sqrt(2) * coalesce(
+               any_value(standard_error) FILTER (abs(kept_mean - mean) < 1e-9),
+               avg(sqrt(published_error * (1 - published_error) / num_images))
+           ) AS chance_error,
+           arg_max(error - published_error, abs(error - published_error)) AS largest_change,
+           arg_max(corruption || '|' || severity, abs(error - published_error)) AS largest_at
+    FROM common LEFT JOIN kept USING (benchmark, dataset, experiment, subset)
+    GROUP BY ALL
 )
-LEFT JOIN kept USING (benchmark, dataset, experiment, subset)
-GROUP BY ALL ORDER BY benchmark, dataset, subset, published_as, experiment
+SELECT benchmark, dataset, generated, experiment, published_as, subset, coalesce(num_cells, 0) AS num_cells,
+       num_published, mean_error, coalesce(published_error, mean_published) AS published_error, error_change,
+       chance_error,
+       CASE WHEN experiment IS NULL THEN 'not run'
+            WHEN abs(error_change) <= chance_error THEN 'agrees'
+            ELSE format('differs by {:.1f} points', 100 * abs(error_change)) END AS verdict,
+       largest_change, largest_at, source
+FROM lines LEFT JOIN found USING (published_as)
+ORDER BY benchmark NULLS LAST, dataset, subset, published_as, experiment
 """
-"""Each experiment joined with the published line of its name, or the last parameter's name, on their common cells.
+"""Each published line beside the experiment of its name, or each experiment beside the line that is asked for.
 
-`chance_error` is how far the means of two samples of so many photographs are apart in 95 % of cases.
+Errors are means over their common cells; `num_published` counts the cells of the line. The last two parameters are
+the name of the line, or None. `chance_error` is how far the means of two samples of so many photographs are apart in
+95 % of cases.
 """
 
 
@@ -63,6 +79,11 @@ class PublishedError(NamedTuple):
     severity: int
     error: float
     source: str
+
+
+def shipped_tables() -> dict[str, Path]:
+    """Return the published tables that the project ships, by name."""
+    return {path.stem: path for path in sorted(_SHIPPED.glob("*.csv"))}
 
 
 def read_published(path: Path) -> list[PublishedError]:

@@ -13,15 +13,16 @@ from tta_pipeline.extras.new_project.survey import survey
 from tta_pipeline.extras.new_project.template import (
     ALL_METHODS,
     EXAMPLES,
+    PAPERS,
     Draft,
-    all_methods_text,
     benchmark_text,
     next_commands,
+    whole_text,
 )
 from tta_pipeline.util.files import advice, write_once
 from tta_pipeline.util.identifiers import MAX_NAME_LENGTH, is_benchmark_name, name_problem
 
-__all__ = ["EXAMPLES", "OF_SETS", "Draft", "draft_benchmark", "write_new_file"]
+__all__ = ["EXAMPLES", "OF_SETS", "PAPERS", "Draft", "draft_benchmark", "write_new_file"]
 
 OF_SETS = "ttabc"
 """Name of the published table to imitate with the datasets in a folder: methods for CLIP."""
@@ -40,8 +41,9 @@ def draft_benchmark(
     Args:
         name: Name of the benchmark.
         paths: A folder, or one or more archives; without paths, the file has placeholders.
-        like: Without *paths*: a published benchmark, a key of `EXAMPLES`, whose file with placeholders is written, or
-            the digits under all methods, whose file is complete. With one folder: `OF_SETS`, for all datasets in it.
+        like: Without *paths*: a published benchmark, a key of `EXAMPLES`, whose file with placeholders is written; the
+            digits under all methods, whose file is complete; or a published table, one of `PAPERS`. With one folder:
+            `OF_SETS`, for all datasets in it.
         own_folder: Folder with the user's own datasets.
         draft_model: Returns name and section of the model for the images found; None: a model that may fit,
             or one to fill in.
@@ -55,6 +57,9 @@ def draft_benchmark(
         )
     if like == OF_SETS:
         return draft_sets(name, *paths)
+    if like in PAPERS:
+        commands = (f"tta-pipeline run {name}", f"tta-pipeline leaderboard --benchmark {name} --reference {like}")
+        return Draft(text=whole_text(like), commands=commands, remarks=("Put in your own paths.",))
     found = survey(paths, own_folder) if paths else EXAMPLES[like]
     if found.dataset.name == "custom" and name in shipped_sets():
         raise BenchmarkFileError(
@@ -62,7 +67,7 @@ def draft_benchmark(
             f"name, since results on different datasets must not share one: write `new-benchmark my_{name}`"
         )
     is_complete = found is EXAMPLES[ALL_METHODS]
-    text = all_methods_text() if is_complete else benchmark_text(name, found, draft_model and draft_model(found))
+    text = whole_text(like) if is_complete else benchmark_text(name, found, draft_model and draft_model(found))
     return Draft(text=text, commands=next_commands(name, found), remarks=found.remarks)
 
 

@@ -33,7 +33,7 @@ class Draft(NamedTuple):
 
     text: str
     commands: tuple[str, str]
-    """The commands to run next: one that tries a part, and one that runs all."""
+    """The commands to run next: a part and all of it, or all of it and its comparison with the published table."""
     remarks: tuple[str, ...]
     """Remarks for the user on the images found; the text includes them."""
 
@@ -71,10 +71,13 @@ EXAMPLES: Mapping[str, Survey] = {
 }
 """Contents of the published benchmarks, and of the digits, for a user who has no images on disk yet."""
 
+PAPERS = ("eata_imagenet_c", "robustbench_imagenet_c")
+"""Published tables with a file that repeats them; `report.published_figures` has their errors."""
 
-def all_methods_text() -> str:
-    """Return the benchmark file of the example `ALL_METHODS`."""
-    return (files(__package__) / "files" / f"{ALL_METHODS}.yaml").read_text("utf-8")
+
+def whole_text(name: str) -> str:
+    """Return the benchmark file *name* that the project ships: `ALL_METHODS`, or one of `PAPERS`."""
+    return (files(__package__) / "files" / f"{name}.yaml").read_text("utf-8")
 
 
 def benchmark_text(name: str, found: Survey, model: tuple[str, NetworkSection] | None = None) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
@@ -21,6 +22,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import QuestionError
 from tta_pipeline.report.answers import Answer
+from tta_pipeline.report.published_figures import read_published, shipped_tables
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline_tests.conftest import in_one_line, launcher
@@ -89,6 +91,7 @@ tent,fog,5,0.24,"Someone 2026, table 2"
 tent,snow,5,0.30,"Someone 2026, table 2"
 tent,frost,5,0.90,"Someone 2026, table 2"
 source,fog,5,0.8,"Someone 2026, table 2"
+sar,fog,5,0.2,"Someone 2026, table 2"
 """
 ROBUSTBENCH = ",fog,fog,snow\n,1,5,5\nAlexNet,0.3,0.06,0.05\nStandard_R50,0.9,0.52,0.44\n"
 
@@ -96,10 +99,10 @@ ROBUSTBENCH = ",fog,fog,snow\n,1,5,5\nAlexNet,0.3,0.06,0.05\nStandard_R50,0.9,0.
 def test_a_run_is_compared_with_a_published_table(ask, tmp_path: Path):
     """On the cells of both: tent is within chance of 80 images a cell, and source is not."""
     (tmp_path / "published.csv").write_text(PUBLISHED)
-    source, tent = json.loads(ask("--reference", str(tmp_path / "published.csv"), "--json").stdout)
+    source, tent, sar = json.loads(ask("--reference", str(tmp_path / "published.csv"), "--json").stdout)
 
-    assert ("tent", 2, True, "snow|5", "Someone 2026, table 2") == tuple(
-        tent[name] for name in ("published_as", "num_cells", "agrees", "largest_at", "source")
+    assert ("tent", 2, 3, "agrees", "snow|5", "Someone 2026, table 2") == tuple(
+        tent[name] for name in ("published_as", "num_cells", "num_published", "verdict", "largest_at", "source")
     )
     assert [0.25, 0.27, -0.02, -0.05] == pytest.approx(
         [tent[name] for name in ("mean_error", "published_error", "error_change", "largest_change")]
@@ -107,7 +110,8 @@ def test_a_run_is_compared_with_a_published_table(ask, tmp_path: Path):
     # Two samples of 80 images with errors of 24 and of 30 %, in two cells that may show the same images.
     errors = [(2 * share * (1 - share) / 80) ** 0.5 for share in (0.24, 0.3)]
     assert 1.96 * sum(errors) / 2 == pytest.approx(tent["chance_error"])
-    assert (1, False) == (source["num_cells"], source["agrees"])
+    assert (1, "differs by 30.0 points") == (source["num_cells"], source["verdict"])
+    assert ("sar", 0, "not run", None) == (sar["published_as"], sar["num_cells"], sar["verdict"], sar["experiment"])
     assert "no further from the published one" in ask("--reference", str(tmp_path / "published.csv")).stdout
 
 
@@ -119,12 +123,32 @@ def test_robustbenchs_own_table_is_read(ask, tmp_path: Path):
         ask("--reference", path, "--reference-row", "Standard_R50", "--benchmark", "made", "--json").stdout
     )
 
-    assert [("source", True), ("tent", False)] == [(row["experiment"], row["agrees"]) for row in found]
+    assert [("source", "agrees"), ("tent", "differs by 27.0 points")] == [
+        (row["experiment"], row["verdict"]) for row in found
+    ]
     assert [0.52, 0.52] == pytest.approx([row["published_error"] for row in found])
-    assert "no experiment has cells and the name of a line" in ask("--reference", path).output
+    assert "no experiment has cells and the name of a row" in ask("--reference", path).output
     assert "expected one of AlexNet, Standard_R50" in in_one_line(
         ask("--reference", path, "--reference-row", "R50").output
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "means"),
+    [
+        ("eata_imagenet_c", {"source": 0.82, "tent": 0.574, "eta": 0.519, "eata": 0.522, "eata_lifelong": 0.521}),
+        ("robustbench_imagenet_c", {"Standard_R50": 0.6052, "AlexNet": 0.7888}),
+    ],
+)
+def test_a_shipped_table_has_the_means_that_were_published(ask, name: str, means: dict[str, float]):
+    """And an answer for each row, also for those that were not run."""
+    published = read_published(shipped_tables()[name])
+    answer = json.loads(ask("--reference", name, "--json").stdout)
+
+    for line, mean in means.items():
+        assert mean == pytest.approx(np.mean([row.error for row in published if row.published_as == line]), abs=6e-4)
+    assert {row.published_as for row in published} == {row["published_as"] for row in answer}
+    assert "not run" in {row["verdict"] for row in answer}
 
 
 @pytest.mark.parametrize(
