@@ -18,6 +18,7 @@ def say_verdict(
     where: str = "over their common cells",
     same_order: bool,
     batch_sizes: tuple[int, int] | None = None,
+    same_weights: bool = True,
 ) -> str:
     """Return which of two experiments is better, by how much, and whether the difference is more than chance.
 
@@ -33,6 +34,7 @@ def say_verdict(
         where: The cells of these means, in words.
         same_order: Whether both saw the samples in the same order; if not, a last sentence says so.
         batch_sizes: Batch sizes of A and B; if they differ, a last sentence says so. None: not known.
+        same_weights: Whether their models have the same weights; if not, a last sentence says so.
     """
     is_worse = change.mean < 0
     low, high = (-change.high, -change.low) if is_worse else (change.low, change.high)
@@ -48,6 +50,8 @@ def say_verdict(
     note = "" if same_order else _OTHER_ORDER
     if batch_sizes and batch_sizes[0] != batch_sizes[1]:
         note += f" They had different batch sizes ({batch_sizes[0]:,}, {batch_sizes[1]:,})."
+    if not same_weights:
+        note += " Their models have different weights, which may explain the difference as well as the method."
     if (change.p_value if p_holm is None else p_holm) > LEVEL:
         difference = 100 * change.min_detectable_diff()
         return (

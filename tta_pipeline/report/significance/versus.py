@@ -79,6 +79,8 @@ class Comparison:
     """Whether A and B saw the samples of each cell in the same order."""
     batch_size_a: int
     batch_size_b: int
+    same_weights: bool
+    """Whether the models of A and B have the same weights before they adapt."""
     same_predictions: bool
     """Whether A and B predict the same class for every sample."""
     better: str | None
@@ -110,6 +112,7 @@ class Comparison:
             where=self._where,
             same_order=self.same_order,
             batch_sizes=(self.batch_size_a, self.batch_size_b),
+            same_weights=self.same_weights,
         )
 
     def keeps_margin(self, points: float) -> bool:
@@ -403,6 +406,7 @@ def _compare(pairs: Sequence[_Pair], *, corruption: str, class_name: str | None 
         same_order=all(pair.a.cell.order_hash == pair.b.cell.order_hash for pair in pairs),
         batch_size_a=first.machine.batch_size,
         batch_size_b=pairs[0].b.machine.batch_size,
+        same_weights=all(pair.a.setup.weights_sha256 == pair.b.setup.weights_sha256 for pair in pairs),
         same_predictions=all(pair.is_same.all() for pair in pairs),
         better=_better_of(first.labels.experiment, pairs[0].b.labels.experiment, change.mean, change.p_value),
     )

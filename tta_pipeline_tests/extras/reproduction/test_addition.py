@@ -138,6 +138,16 @@ def test_other_images_are_not_compared(root: Path, copied: Path):
     assert 0 == of_equal_ones.exit_code
 
 
+def test_another_source_model_is_named(root: Path, copied: Path):
+    """Results of a model that others trained are compared, but not as if only the method differed."""
+    said = [" ".join(ask(root, "compare", "norm", "tent").stdout.split())]
+    forge(result_of(copied, "tent"), lambda result: with_facts(result, weights_sha256="0" * 64))
+    assert ask(root, "results", "add", str(copied), "--as", "alice").exit_code == 0
+    said.append(" ".join(ask(root, "compare", "norm", "alice:tent").stdout.split()))
+
+    assert [False, True] == ["different weights" in each for each in said]
+
+
 def test_an_experiment_that_nobody_added_is_unknown(added: Path):
     """The error names one that was."""
     asked = ask(added, "compare", "norm", "alice:tant")
