@@ -41,9 +41,9 @@ def test_a_file_of_the_page_is_read_as_it_stands(tmp_path: Path, monkeypatch: py
 
 
 def test_the_function_of_the_page_takes_the_border_away():
-    """One pixel on each side."""
-    image, names = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3), dict[str, Callable[[object], object]]()
+    """Two pixels on each side."""
+    image, names = np.arange(6 * 7 * 3, dtype=np.uint8).reshape(6, 7, 3), dict[str, Callable[[object], object]]()
 
     exec(BORDERS, names)
 
-    np.testing.assert_array_equal(image[1:3, 1:4], names["without_border"](image))
+    np.testing.assert_array_equal(image[2:4, 2:5], names["without_border"](image))

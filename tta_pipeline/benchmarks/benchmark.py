@@ -45,7 +45,8 @@ class Benchmark(ConfigModel):
     an error."""
     class_map: Annotated[Literal["folders"] | Path, IfMissing("the set's list, or `folders`")] = "folders"
     """Classes in the order of their labels: `folders`, the sorted names of all class folders; a list that comes with
-    the project, such as `imagenet`; a JSON file; or the devkit's `meta.mat`. Fixed at first use."""
+    the project, such as `imagenet`; a JSON file; or the devkit's `meta.mat`. Fixed at first use. Several outputs of a
+    model may stand for a class, as in the list `laion_c`."""
     photograph_pattern: Annotated[str, IfMissing("keys are compared")] = ""
     """Regular expression whose first group names the photograph in the key of a sample, such as `([0-9]+)$`. Needed if
     the same photograph has different keys in different cells, since intervals and tests count photographs."""

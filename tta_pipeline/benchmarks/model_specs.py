@@ -131,7 +131,7 @@ class TorchvisionModel(LibraryModel):
     weights: str = "DEFAULT"
     """A member of the architecture's weights enum, such as `IMAGENET1K_V1`."""
     classes: Path | None = None
-    """Classes of the model's outputs, in order, if the benchmark has only some of them; other outputs are left out.
+    """Classes of the model's outputs, in order, if the benchmark has only some of them, or several stand for a class.
     A list that comes with the project, such as `imagenet`, a JSON file, or `meta.mat`. Default: the benchmark's
     classes, or ImageNet's 1,000 if the model has 1,000 outputs and the benchmark some of these classes."""
 

@@ -7,7 +7,8 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.data.images.images_section import ConvertedSection, ImagesContext
 from tta_pipeline.data.images.listing import Observed, Source
 from tta_pipeline.data.labels.class_map import ClassMap, pin_class_map, read_pinned_class_map
-from tta_pipeline.data.labels.label_files import is_shipped_list, read_classes
+from tta_pipeline.data.labels.label_files import is_shipped_list, read_classes, read_output_map
+from tta_pipeline.data.labels.output_map import OutputMap
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 
@@ -54,6 +55,17 @@ def load_class_map(
     if benchmark.names_classes and not _is_missing(benchmark):
         pinned.require_same(_read_named_classes(benchmark), where=Path(benchmark.class_map), pinned_at=pinned_at)
     return pinned
+
+
+def load_output_map(benchmark: Benchmark) -> OutputMap | None:
+    """Return the outputs that stand for each class of *benchmark*; None if each class is one output.
+
+    Raises:
+        ClassMapError: the file that the benchmark names is damaged.
+    """
+    if not benchmark.names_classes or _is_missing(benchmark):
+        return None
+    return read_output_map(Path(benchmark.class_map).expanduser())
 
 
 def _images_context(benchmark: Benchmark, locations: Locations, progress: Reporter) -> ImagesContext:

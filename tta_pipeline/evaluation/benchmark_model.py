@@ -1,7 +1,7 @@
 """A model of a benchmark file, for the classes of the benchmark."""
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.open_images import load_class_map
+from tta_pipeline.benchmarks.open_images import load_class_map, load_output_map
 from tta_pipeline.data.labels.class_map import read_pinned_class_map
 from tta_pipeline.domain.cells import TRAIN
 from tta_pipeline.domain.locations import Locations
@@ -34,6 +34,7 @@ def load_benchmark_model(benchmark: Benchmark, name: str, locations: Locations) 
             ModelContext(
                 name=name,
                 classes=class_map.classes,
+                output_map=load_output_map(benchmark),
                 source_model=source_model,
                 image_size=benchmark.image_size,
                 text_features=locations.text_features,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from typing import NoReturn, cast
 
 import torch
 from torch import nn
@@ -37,16 +38,33 @@ from tta_pipeline.util.own_code import place_of
 
 
 @dataclass(frozen=True, kw_only=True)
+class _HiddenLabels:
+    """Labels that no method may read, since a class is not one of the outputs that the method adapts."""
+
+    method: str
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise EvaluationError(
+            f"{self.method} reads the labels of clean images, but here several outputs of the model stand for a class; "
+            "expected a method that reads no labels: choose another one, or a model with one output for each class"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class CleanBatches:
     """Clean images with labels, for methods that need source data before the stream; can be iterated repeatedly."""
 
     stream: Stream
     device: torch.device
+    hidden: _HiddenLabels | None = None
+    """What stands in for the labels if they are not numbers of the model's outputs."""
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield images, float32 (B, 3, H, W) in [0, 1], and labels, int64 (B,), on the device."""
         for batch in move_to_device(self.stream, self.device):
-            yield as_floats(batch.images), batch.labels.to(self.device, non_blocking=True)
+            hidden = cast("torch.Tensor | None", self.hidden)
+            labels = batch.labels.to(self.device, non_blocking=True) if hidden is None else hidden
+            yield as_floats(batch.images), labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +157,7 @@ class Evaluator:
             self._method = build(
                 self._experiment.method,
                 self._networks.make(),
-                num_classes=len(manifest.classes),
+                num_classes=self._networks.model.num_classes,
                 preset=self._experiment.preset,
                 source_data=self._source_data(manifest),
                 seed=seed,
@@ -155,6 +173,7 @@ class Evaluator:
         if self._probes:
             source = self._networks.make() if "source" in self._probes else None
             self._driver = ProbingDriver(self._driver, probes=self._probes, source=source)
+        self._driver.class_logits = self._networks.model.class_logits
 
     def evaluate(
         self,
@@ -250,4 +269,6 @@ class Evaluator:
                 f"{self._source.name} has different classes from {manifest.corruption} {manifest.severity}; expected "
                 "the same class map: rematerialize both shard manifests"
             )
-        return CleanBatches(stream=self._loaders.stream(self._source, self._source.order), device=self._device)
+        stream = self._loaders.stream(self._source, self._source.order)
+        hidden = _HiddenLabels(method=self._experiment.method_name) if self._networks.model.class_outputs else None
+        return CleanBatches(stream=stream, device=self._device, hidden=hidden)

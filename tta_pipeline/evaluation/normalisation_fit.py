@@ -195,7 +195,7 @@ def _predict_correctness(
     with torch.inference_mode(), arithmetic(device.type, "fp32"):
         for batch in move_to_device(stream, device):
             images, labels = as_floats(batch.images), batch.labels.to(device, non_blocking=True)
-            logits = torch.stack([each(images) for each in models])
+            logits = torch.stack([model.class_logits(each(images)) for each in models])
             # argmax alone gives class 0 for NaN.
             yield ((logits.argmax(2) == labels) & logits.isfinite().all(2)).cpu().numpy()
             advance(len(labels))

@@ -105,9 +105,9 @@ class _Prediction(NamedTuple):
     """A method's outputs for one batch."""
 
     log_probabilities: torch.Tensor
-    """Log-softmax of the method's logits, float32 (B, K)."""
+    """Log-softmax of the classes' logits, float32 (B, K)."""
     source_logits: torch.Tensor | None
-    """The source model's logits (B, K), if the method computes them."""
+    """The source model's logits of the classes, (B, K), if the method computes them."""
     known_scores: torch.Tensor | None
     """The method's score that each image is known, (B,); None: the maximum softmax."""
     view_predictions: torch.Tensor | None
@@ -126,8 +126,15 @@ def _predict(
             logits = driver.predict(inputs)
         require_logits(logits, method, num_images=len(inputs))
         logits = logits.float()
+        of_source, of_views = (
+            None if each is None else driver.class_logits(each)
+            for each in (driver.source_logits(), driver.view_logits())
+        )
         return _Prediction(
-            logits.log_softmax(1), driver.source_logits(), driver.confidence(logits), driver.view_predictions()
+            log_probabilities=driver.class_logits(logits).log_softmax(1),
+            source_logits=of_source,
+            known_scores=driver.confidence(logits),
+            view_predictions=None if of_views is None else of_views.argmax(1),
         )
 
 

@@ -109,4 +109,4 @@ def _clean_scores(
         with torch.inference_mode(), eager_unless(is_whole), autocast(device, precision):
             logits = network(as_floats(batch.images)).float()
             own = driver.confidence(logits)
-            yield logits.softmax(1).amax(1) if own is None else own
+            yield driver.class_logits(logits).softmax(1).amax(1) if own is None else own

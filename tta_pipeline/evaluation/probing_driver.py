@@ -25,13 +25,13 @@ class ProbingDriver(ProtocolDriver):
         self._views = "second_view" in probes
         self._source = None if source is None else source.eval()
         self._source_logits: torch.Tensor | None = None
-        self._view_predictions: torch.Tensor | None = None
+        self._view_logits: torch.Tensor | None = None
         self.keeps_probabilities = "neighbourhood" in probes
 
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K)."""
         if self._views:
-            self._view_predictions = self._predict_view(images)
+            self._view_logits = self._predict_view(images)
         if self._source is not None:
             with torch.inference_mode():
                 self._source_logits = self._source(images).clone()  # a CUDA graph overwrites its output
@@ -44,9 +44,9 @@ class ProbingDriver(ProtocolDriver):
         own = self._probed.source_logits()
         return self._source_logits if own is None else own
 
-    def view_predictions(self) -> torch.Tensor | None:
-        """Return the labels predicted for the second views of the last images, int64 (B,)."""
-        return self._view_predictions
+    def view_logits(self) -> torch.Tensor | None:
+        """Return the logits (B, O) of the second views of the last images."""
+        return self._view_logits
 
     def state_dict(self) -> StateDict:
         """Return a copy of the other driver's state."""
@@ -58,10 +58,10 @@ class ProbingDriver(ProtocolDriver):
 
     def _predict_view(self, images: torch.Tensor) -> torch.Tensor:
         state, num_unadapted = self._probed.state_dict(), self._probed.num_unadapted
-        predictions = self._probed.predict(shift(images)).argmax(1)
+        logits = self._probed.predict(shift(images))
         self._probed.load_state_dict(state)
         self._probed.num_unadapted = num_unadapted
-        return predictions
+        return logits
 
 
 def shift(images: torch.Tensor) -> torch.Tensor:

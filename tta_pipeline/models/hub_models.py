@@ -9,7 +9,6 @@ from tta_pipeline.models.architecture import Architecture, NetworkWeights
 from tta_pipeline.models.libraries import cached_json, import_timm, library_architecture
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.model_kind import ModelContext, NetworkKind, OwnTransform
-from tta_pipeline.models.select_outputs import select_classes
 from tta_pipeline.models.timm_models import timm_transforms, timm_weights
 from tta_pipeline.models.weights import first_line
 
@@ -32,9 +31,9 @@ class Hub(NetworkKind[HubModel]):
 
     def load_for_classes(self, context: ModelContext) -> LoadedModel:
         """Return the model with the outputs for the classes, if `label_names` in its `config.json` has them."""
-        if not self.section.classes and set(context.classes) <= set(labels := _fetch_classes(self.section)):
+        if not self.section.classes and context.are_outputs(labels := _fetch_classes(self.section)):
             model = self.load_all(context.name, num_classes=len(labels))
-            return select_classes(model, labels, context.classes, named=f"label_names of {self.section.hf}")
+            return context.match_outputs(model, labels, named=f"label_names of {self.section.hf}")
         return super().load_for_classes(context)
 
     def own_transforms(self) -> tuple[OwnTransform, ...]:

@@ -1,18 +1,21 @@
 """Base of the kinds of model: a section of a benchmark file names one of these classes, which loads it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast, overload
 
 from tta_pipeline.benchmarks.model_specs import ModelSection, NetworkSection
 from tta_pipeline.data.labels.label_files import read_classes
+from tta_pipeline.data.labels.output_map import OutputMap
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.errors import ClassCountError, EvaluationError
 from tta_pipeline.models.architecture import Architecture, NetworkWeights
 from tta_pipeline.models.libraries import import_library
 from tta_pipeline.models.loaded_model import LoadedModel
-from tta_pipeline.models.select_outputs import select_classes
+from tta_pipeline.models.select_outputs import let_outputs_share_classes, select_classes
 from tta_pipeline.util.added import load_checked
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline.util.own_code import is_own
@@ -30,12 +33,29 @@ class ModelContext:
     """Name of the model in the benchmark file."""
     classes: tuple[str, ...]
     """Classes of the class map."""
+    output_map: OutputMap | None = None
+    """The outputs that stand for each of these classes; None: one output is one class."""
     source_model: Path = Path()
     """Path of the weights that the benchmark has trained."""
     image_size: int | None = None
     """Height and width in pixels of images to try a network of the user's code with; None: do not try it."""
     text_features: Path | None = None
     """Folder that caches text features; None: no cache."""
+
+    def are_outputs(self, names: Collection[str]) -> bool:
+        """Return whether a model whose outputs have these *names* can predict the classes."""
+        members = chain.from_iterable(self.output_map.outputs.values()) if self.output_map else self.classes
+        return set(members) <= set(names) or set(self.classes) <= set(names)
+
+    def match_outputs(self, model: LoadedModel, own_classes: tuple[str, ...], *, named: str) -> LoadedModel:
+        """Return *model*, whose outputs are *own_classes*, as a classifier of the classes.
+
+        Raises:
+            EvaluationError: *own_classes*, which *named* has, are not the outputs of *model* or lack some classes.
+        """
+        if self.output_map is None or set(self.classes) <= set(own_classes):
+            return select_classes(model, own_classes, self.classes, named=named)
+        return let_outputs_share_classes(model, own_classes, self.output_map, named=named)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,16 +80,16 @@ class ModelKind(ABC, Generic[SectionT]):
         self.section = section
 
     def load(self, context: ModelContext) -> LoadedModel:
-        """Return the model, with one output for each class.
+        """Return the model, with one output for each class, or with the outputs that stand for it.
 
         Raises:
             EvaluationError: the weights are missing, unknown or not the expected ones, or do not predict the classes.
                 It is a `ClassCountError` if there are more or fewer outputs.
         """
         model = self.load_for_classes(context)
-        if model.num_classes != len(context.classes):
+        if model.num_labels != len(context.classes):
             raise ClassCountError(
-                f"The model {context.name} predicts {model.num_classes} classes, but the class map has "
+                f"The model {context.name} predicts {model.num_labels} classes, but the class map has "
                 f"{len(context.classes)}; expected as many outputs: use a model for these classes, or name the "
                 "model's classes in its field `classes`"
             )
@@ -161,15 +181,15 @@ class NetworkKind(ModelKind[NetworkT]):
         return self.architecture().make_model(name, self.weights(num_classes))
 
     def load_for_classes(self, context: ModelContext) -> LoadedModel:
-        """Return the model with only the outputs for the classes, if its own are known; otherwise with all outputs."""
+        """Return the model with its outputs matched to the classes, if their names are known; otherwise as it is."""
         classes, named = context.classes, getattr(self.section, "classes", None)
         own = read_classes(named) if named else classes
         model = self.load_all(context.name, num_classes=len(own), image_size=context.image_size)
         if named:
-            return select_classes(model, own, classes, named=str(named))
+            return context.match_outputs(model, own, named=str(named))
         imagenet = shipped_classes("imagenet")
-        if model.num_classes == len(imagenet) > len(classes) and set(classes) <= set(imagenet):
-            return select_classes(model, imagenet, classes, named="imagenet")
+        if model.num_classes == len(imagenet) > len(classes) and context.are_outputs(imagenet):
+            return context.match_outputs(model, imagenet, named="imagenet")
         return model
 
     def load_described(self, num_classes: int | None) -> LoadedModel:

@@ -48,6 +48,8 @@ class ProtocolDriver:
         self.method = method
         self.num_unadapted = 0
         """Number of samples predicted without adaptation for lack of time."""
+        self.class_logits: Callable[[torch.Tensor], torch.Tensor] = lambda logits: logits
+        """Returns the logits (B, K) of the classes that are scored, for logits (B, O) of the model's outputs."""
 
     def predict(self, images: "torch.Tensor") -> "torch.Tensor":
         """Return logits (B, K) for *images*, float (B, 3, H, W) in [0, 1]."""
@@ -62,8 +64,8 @@ class ProtocolDriver:
         method = self.method
         return method.source_logits() if self.gives_whole_batches and isinstance(method, HasSourceLogits) else None
 
-    def view_predictions(self) -> "torch.Tensor | None":
-        """Return the labels predicted for second views of the last images, int64 (B,); None: none were requested."""
+    def view_logits(self) -> "torch.Tensor | None":
+        """Return the logits (B, O) of second views of the last images; None: none were requested."""
         return None
 
     def state_dict(self) -> "StateDict":

@@ -74,6 +74,8 @@ class Dataset(ConfigModel):
     """Names of class folders: class names, or their positions in `classes`, from 0."""
     folders: dict[ShiftName, str] = Field(default_factory=dict)
     """Published folder names of shifts, if they differ from the shifts' names."""
+    severity_folder: Annotated[str, Field(pattern=r"^[^/.{}][^/{}]*\{\}$|^\{\}$")] = "{}"
+    """Published folder name of a severity, with `{}` for its number, such as `intensity_level_{}`."""
     archives: dict[str, PublishedArchive] = Field(default_factory=dict)
     """Published archives by file name."""
     split: Annotated[str, Field(pattern=FILE_PATTERN)] | None = None
@@ -191,7 +193,13 @@ class Dataset(ConfigModel):
 
     def folder_of_cell(self, shift: str, severity: int) -> str:
         """Return the folder of *shift* at *severity* in the published dataset; severity 0 has no separate folder."""
-        return f"{self.folder_of(shift)}/{severity}" if severity else self.folder_of(shift)
+        published = self.severity_folder.format(severity)
+        return f"{self.folder_of(shift)}/{published}" if severity else self.folder_of(shift)
+
+    def severity_of_folder(self, folder: str, shift_folder: str) -> str:
+        """Return the number in the *folder* of a severity in *shift_folder*; *folder* itself if it is not one."""
+        number = folder.removeprefix(self.severity_folder.removesuffix("{}"))
+        return number if self.shift_of_folder(shift_folder) in self.names and number.isdecimal() else folder
 
     def shift_of_folder(self, folder: str) -> str:
         """Return the shift with the published *folder*; *folder* itself if no shift renames its folder to it."""

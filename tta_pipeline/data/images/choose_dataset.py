@@ -74,6 +74,11 @@ class Place:
         """Names of the folder or the archives, which may name a dataset."""
         return frozenset(_plain(path.name.partition(".tar")[0].removesuffix(".zip")) for path in self.paths)
 
+    def severity_of_folder(self, folder: str, shift_folder: str) -> str:
+        """Return the number in the *folder* of a severity in *shift_folder*, as a known dataset names it."""
+        numbers = (each.severity_of_folder(folder, shift_folder) for each in self.sets)
+        return next((number for number in numbers if number != folder), folder)
+
     def has(self, cell: Cell) -> bool:
         """Return whether a known dataset has *cell*; the cell's corruption may be the name of a shift's folder."""
         return any(_cells_of(each, [(cell.corruption, cell.severity)]) for each in self.sets)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from tta_pipeline.data.datasets.dataset import MAX_SEVERITY, RESERVED_SHIFTS, Dataset
@@ -121,7 +121,8 @@ class Inspection:
     def _cell(self, parts: Sequence[str]) -> tuple[FoundCell | None, Sequence[str]]:
         """Return the cell named by the folders *parts*, with the folders below it."""
         for end in range(len(parts), 1, -1):
-            shift, severity = parts[end - 2 : end]
+            shift, folder = parts[end - 2 : end]
+            severity = self.place.severity_of_folder(folder, shift)
             # A number above files is a class, as in ImageNetV2, unless the dataset has that severity.
             if not is_severity(severity) or shift.isdecimal():
                 continue
@@ -220,17 +221,17 @@ def find_first_file(folder: Path) -> Path | None:
     return None
 
 
-def read_image_sizes(folder: Path) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+def read_image_sizes(folder: Path, *others: Path) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
     """Return height and width, in pixels, of the first image under *folder*, and of an image of another size, if any.
 
-    Some images of each folder are read, until their sizes differ.
+    Some images of each class under *folder* are read, and the first one under *others*, until their sizes differ.
     """
     first = find_first_file(folder)
     if first is None:
         return None, None
     size = read_image_size(first)
-    others = (_size_or_none(path) for path in islice(_some_images(folder), _MOST_SIZES))
-    return size, next((other for other in others if other not in (None, size)), None)
+    paths = chain(islice(_some_images(folder), _MOST_SIZES), filter(None, map(find_first_file, others)))
+    return size, next((other for path in paths if (other := _size_or_none(path)) not in (None, size)), None)
 
 
 def _some_images(folder: Path) -> Iterator[Path]:
@@ -263,7 +264,7 @@ def _tree(place: Place, depth: int) -> FolderTree | None:
     """Return the cells *depth* levels under the folder of *place*; None if none has a severity."""
     assert place.folder is not None
     try:
-        tree = discover_tree(place.folder, class_dir_depth=depth)
+        tree = discover_tree(place.folder, class_dir_depth=depth, severities=place.severity_of_folder)
     except ImagesError:
         return None
     numbered = [cell for cell in tree.cells if is_severity(str(cell.severity)) and not cell.corruption.isdecimal()]

@@ -161,7 +161,12 @@ class FolderTree:
 
 
 def discover_tree(
-    root: Path, *, class_dir_depth: int, prefixes: Sequence[str] = (), names: Callable[[str], str] = str
+    root: Path,
+    *,
+    class_dir_depth: int,
+    prefixes: Sequence[str] = (),
+    names: Callable[[str], str] = str,
+    severities: Callable[[str, str], str] = lambda folder, _: folder,
 ) -> FolderTree:
     """Return the tree under *root* whose cells are the folders *class_dir_depth* levels down.
 
@@ -173,6 +178,7 @@ def discover_tree(
         class_dir_depth: Levels of folders above the class folders.
         prefixes: Leading parts of the folders to include, such as `fog` or `fog/5`; if empty, all.
         names: Returns the shift for the name of a folder.
+        severities: Returns the number for the names of a severity's folder and of its shift's.
 
     Raises:
         ImagesError: no folder matches, or two folders would be the same cell.
@@ -185,7 +191,7 @@ def discover_tree(
         parts = path.relative_to(root).parts
         if wanted and not any(parts[: len(prefix)] == prefix for prefix in wanted):
             continue
-        cell = _cell(parts, names)
+        cell = _cell(parts, names, severities)
         other = folders.setdefault(cell, path)
         if other != path:
             raise ImagesError(
@@ -291,9 +297,9 @@ def _folders_at(root: Path, depth: int) -> Iterator[Path]:
         yield from [path] if depth == 1 else _folders_at(path, depth - 1)
 
 
-def _cell(parts: tuple[str, ...], names: Callable[[str], str]) -> Cell:
-    if len(parts) > 1 and parts[-1].isdecimal():
-        return Cell(corruption=names(parts[-2]), severity=int(parts[-1]))
+def _cell(parts: tuple[str, ...], names: Callable[[str], str], severities: Callable[[str, str], str]) -> Cell:
+    if len(parts) > 1 and (number := severities(parts[-1], parts[-2])).isdecimal():
+        return Cell(corruption=names(parts[-2]), severity=int(number))
     return Cell(corruption=names(parts[-1]), severity=0)
 
 

@@ -13,7 +13,7 @@ from tta_pipeline.data.datasets.dataset import Dataset
 from tta_pipeline.data.images.choose_dataset import Place
 from tta_pipeline.data.images.image_options import ImageOptions
 from tta_pipeline.data.images.listing import Observed, Source
-from tta_pipeline.data.labels.shipped_lists import shipped_classes
+from tta_pipeline.data.labels.shipped_lists import shipped_classes, shipped_output_map
 from tta_pipeline.data.labels.splits import Split
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.util.config_model import ConfigModel
@@ -205,8 +205,13 @@ class Survey:
 
     @property
     def num_labels(self) -> int:
-        """Number of classes of the class map, and of a model's outputs; few of them may have images here."""
+        """Number of classes of the class map; few of them may have images here."""
         return len(shipped_classes(self.dataset.classes)) if self.dataset.classes else self.num_classes
+
+    @property
+    def has_several_outputs(self) -> bool:
+        """Whether several outputs of an ImageNet model stand for a class."""
+        return bool(self.dataset.classes and shipped_output_map(self.dataset.classes))
 
     @property
     def misfit(self) -> str:
@@ -217,6 +222,11 @@ class Survey:
         if self.other_size is not None:
             return f"images have several sizes, such as {height}x{width} and {'x'.join(map(str, self.other_size))}"
         return "" if height == width else "the first image is not square"
+
+    @property
+    def is_square(self) -> bool:
+        """Whether the images that were read are square."""
+        return all(height == width for height, width in filter(None, (self.image_size, self.other_size)))
 
     @property
     def least_side(self) -> int:

@@ -15,7 +15,8 @@ from typing import Any
 
 from tta_pipeline.data.labels.class_map import require_plain_order
 from tta_pipeline.data.labels.label_text import name_or_digits
-from tta_pipeline.data.labels.shipped_lists import shipped_classes, shipped_list_names
+from tta_pipeline.data.labels.output_map import OutputMap, parse_output_map
+from tta_pipeline.data.labels.shipped_lists import shipped_classes, shipped_list_names, shipped_output_map
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.util.identifiers import find_duplicates
 from tta_pipeline.util.short_lists import short_repr
@@ -66,14 +67,23 @@ def read_classes(path: Path) -> tuple[str, ...]:
     return readers[path.suffix.lower()](path)
 
 
+def read_output_map(path: Path) -> OutputMap | None:
+    """Return the outputs of each class in *path*, named as for `read_classes`; None if each class is one output."""
+    if is_shipped_list(path):
+        return shipped_output_map(str(path))
+    return parse_output_map(read_json(path), where=path) if path.suffix.lower() == ".json" else None
+
+
 def classes_from_json(path: Path) -> tuple[str, ...]:
     """Return the class names in the JSON file *path*, in label order.
 
     The file may hold `["name", ...]`, `{"name": 0, ...}`, `{"0": "name", ...}` or, as in torchvision's examples,
-    `{"0": ["name", "common name"], ...}`.
+    `{"0": ["name", "common name"], ...}`; or classes with several outputs, see `parse_output_map`.
     """
     content = read_json(path)
-    if isinstance(content, list):
+    if mapped := parse_output_map(content, where=path):
+        pairs = list(enumerate(mapped.classes))
+    elif isinstance(content, list):
         pairs = list(enumerate(content))
     elif isinstance(content, dict):
         pairs = [_label_and_name(key, value, path=path) for key, value in content.items()]

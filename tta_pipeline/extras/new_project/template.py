@@ -84,11 +84,13 @@ def benchmark_text(name: str, found: Survey, model: tuple[str, NetworkSection] |
     """Return the benchmark file: the template `files/benchmark.yaml.j2` with what was *found*, and the *model*."""
     using_source = [method for method, entry in METHODS.items() if entry.source_data != "unused"]
     methods = [*METHODS, *(method for method in added(GROUP) if method not in METHODS)]
-    model_name, section = model or ("resnet50" if found.num_labels == 1000 else "my_model", None)
+    fits_imagenet = found.num_labels == 1000 or found.has_several_outputs
+    model_name, section = model or ("resnet50" if fits_imagenet else "my_model", None)
     mean, std = usual_normalisation(found.fitting_size)
     return load_template("benchmark.yaml.j2").render(
         name=name, found=found, using_source=using_source, methods=methods, presets=PRESETS, model=model_name,
-        section=section and section.model_dump(mode="json", exclude_defaults=True), mean=list(mean), std=list(std),
+        fits_imagenet=fits_imagenet, section=section and section.model_dump(mode="json", exclude_defaults=True),
+        mean=list(mean), std=list(std),
     )  # fmt: skip
 
 

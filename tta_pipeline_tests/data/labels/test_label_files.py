@@ -17,6 +17,7 @@ from tta_pipeline.data.labels.label_files import (
     read_classes,
     read_devkit_ids,
     read_ground_truth,
+    read_output_map,
 )
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ClassMapError
@@ -84,6 +85,36 @@ def test_json_of_four_forms_gives_the_label_order(tmp_path: Path, content: objec
 )
 def test_json_that_is_no_class_list_is_refused(tmp_path: Path, text: str, found: str):
     """Gaps, repetitions and wrong types are named together with the file."""
+    (tmp_path / "classes.json").write_text(text)
+
+    with pytest.raises(ClassMapError, match=rf"classes\.json.*{found}"):
+        read_classes(tmp_path / "classes.json")
+
+
+def test_several_outputs_may_stand_for_a_class(tmp_path: Path):
+    """The classes are labelled in the order of the file, which says by which rule their outputs are combined."""
+    path = tmp_path / "classes.json"
+    path.write_text('{"rule": "max", "outputs": {"fish": ["tench", "goldfish"], "bird": ["crane"]}}')
+
+    found = read_output_map(path)
+
+    assert ("fish", "bird") == read_classes(path) == found.classes
+    assert ("max", ("tench", "goldfish")) == (found.rule, found.outputs["fish"])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"rule": "sum", "outputs": {"fish": ["tench"]}}', r"sum.*\bmean or max\b"),
+        ('{"outputs": {"fish": ["tench"]}}', r"\bmean or max\b"),
+        ('{"rule": "max", "outputs": {"fish": []}}', r"fish.*\[\]"),
+        ('{"rule": "max", "outputs": {"fish": [1]}}', r"fish.*\[1\]"),
+        ('{"rule": "max", "outputs": {"fish": ["tench"], "food": ["tench"]}}', "tench.*more than once"),
+        ('{"rule": "max", "outputs": {}}', "no class"),
+    ],
+)
+def test_classes_without_a_rule_or_outputs_are_refused(tmp_path: Path, text: str, found: str):
+    """An unknown rule, an empty class and an output in two classes are named together with the file."""
     (tmp_path / "classes.json").write_text(text)
 
     with pytest.raises(ClassMapError, match=rf"classes\.json.*{found}"):

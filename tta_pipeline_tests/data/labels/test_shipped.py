@@ -7,10 +7,19 @@ import pytest
 
 from tta_pipeline.data.labels import shipped_lists
 from tta_pipeline.data.labels.class_map import ClassMap
-from tta_pipeline.data.labels.shipped_lists import SHA256_BY_LIST, shipped_classes, shipped_list_names
+from tta_pipeline.data.labels.shipped_lists import (
+    SHA256_BY_LIST,
+    SHA256_BY_OUTPUT_MAP,
+    shipped_classes,
+    shipped_list_names,
+    shipped_output_map,
+)
 from tta_pipeline.errors import ClassMapError
 
-SIZES = {"cifar_10": 10, "cifar_100": 100, "imagenet": 1000, "imagenet_a": 200, "imagenet_r": 200, "tiny_imagenet": 200}
+SIZES = {
+    "cifar_10": 10, "cifar_100": 100, "imagenet": 1000, "imagenet_a": 200, "imagenet_r": 200, "tiny_imagenet": 200,
+    "laion_c": 16, "objectnet": 113,
+}  # fmt: skip
 
 
 def test_every_file_is_a_list_and_every_list_a_file():
@@ -22,12 +31,24 @@ def test_every_file_is_a_list_and_every_list_a_file():
 
 @pytest.mark.parametrize(("name", "size"), SIZES.items())
 def test_a_list_has_each_class_once_in_the_order_of_labels(name: str, size: int):
-    """All six orders are those of text, as `ImageFolder` sorts, so a list without repetition ascends strictly."""
+    """All orders are those of text, as `ImageFolder` sorts, so a list without repetition ascends strictly."""
     classes = shipped_classes(name)
 
     assert size == len(classes)
     assert all(one < other for one, other in pairwise(classes))
-    assert ClassMap(classes=classes).sha256 == SHA256_BY_LIST[name]
+    if name in SHA256_BY_LIST:
+        assert ClassMap(classes=classes).sha256 == SHA256_BY_LIST[name]
+
+
+@pytest.mark.parametrize(("name", "rule", "num_outputs"), [("laion_c", "mean", 285), ("objectnet", "max", 125)])
+def test_a_class_of_several_outputs_has_some_of_imagenet(name: str, rule: str, num_outputs: int):
+    """With the rule of the field; no output is in two classes."""
+    found = shipped_output_map(name)
+    outputs = [output for members in found.outputs.values() for output in members]
+
+    assert (rule, num_outputs, found.sha256) == (found.rule, len(set(outputs)), SHA256_BY_OUTPUT_MAP[name])
+    assert len(outputs) == num_outputs
+    assert set(outputs) < set(shipped_classes("imagenet"))
 
 
 @pytest.mark.parametrize("name", ["imagenet_a", "imagenet_r", "tiny_imagenet"])

@@ -88,7 +88,11 @@ class FolderSection(ListedBySplit, ClassesOfFiles, ConvertedSection):
             return
         root = self.root.expanduser()
         tree = discover_tree(
-            root, class_dir_depth=self.class_dir_depth, prefixes=prefixes, names=at.dataset.shift_of_folder
+            root,
+            class_dir_depth=self.class_dir_depth,
+            prefixes=prefixes,
+            names=at.dataset.shift_of_folder,
+            severities=at.dataset.severity_of_folder,
         )
         yield self._with_classes(tree, at), tree.cells
 
@@ -105,7 +109,7 @@ class FolderSection(ListedBySplit, ClassesOfFiles, ConvertedSection):
             return None
         tree, chosen, depth = found
         num_classes, remarks = count_classes(tree)
-        image_size, other_size = read_image_sizes(tree.folder(chosen.cells[0]))
+        image_size, other_size = read_image_sizes(*(tree.folder(cell) for cell in chosen.cells))
         return Survey(
             source=cls(kind="folder", root=tree.root, class_dir_depth=3 if depth == 3 else 2),
             dataset=chosen.dataset,
@@ -135,7 +139,10 @@ class FolderSection(ListedBySplit, ClassesOfFiles, ConvertedSection):
         root = self.root.expanduser()
         if self.class_dir_depth == 3:
             return discover_tree(
-                root, class_dir_depth=2 + bool(at.dataset.severities), names=at.dataset.shift_of_folder
+                root,
+                class_dir_depth=2 + bool(at.dataset.severities),
+                names=at.dataset.shift_of_folder,
+                severities=at.dataset.severity_of_folder,
             )
         folders = {cell: self._folder(cell, at.dataset) for cell in at.cells}
         if len(set(folders.values())) < len(folders):
