@@ -211,6 +211,20 @@ def test_images_of_several_sizes_are_found_and_made_alike(root: Path, tmp_path: 
     assert "several sizes, such as" in next(tmp_path.rglob("mine.yaml")).read_text()
 
 
+@pytest.mark.parametrize("packing", ["folder", "tar", "zip"])
+def test_square_images_of_two_sizes_are_resized_and_not_cropped(tmp_path: Path, packing: str):
+    """A size that only a later corruption has is found too; LAION-C's folders of severities are known."""
+    root = tmp_path / "LAION-C"
+    for number, (shift, size) in enumerate({"glitched": 32, "mosaic": 36}.items(), start=4):
+        write_tree(root / shift / f"intensity_level_{number}", classes={"ball": 70}, size=size)
+    source = root if packing == "folder" else Path(shutil.make_archive(str(tmp_path / "packed"), packing, root))
+
+    benchmark = written(tmp_path, source)
+
+    assert ("laion_c", (4, 5), ["resnet50"]) == (benchmark.dataset.name, benchmark.severities, [*benchmark.models])
+    assert (32, 32) == (benchmark.shards.resize, benchmark.shards.center_crop)
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_without_a_source_there_are_placeholders(tmp_path: Path, example: str):
     """The file of each published benchmark is one, with 75 cells."""

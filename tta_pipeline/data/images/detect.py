@@ -37,7 +37,7 @@ MAX_S = 10.0
 _NUM_PLACES = 256
 _FIRST_SIZES = 64
 _SIZES_APART = 500
-"""Images whose size is read: the first, and then every so many."""
+"""Images whose size is read: the first, and then every so many, and the first of each cell."""
 _SIZES_OF_A_FOLDER = 8
 _MOST_SIZES = 512
 _PLACE_BYTES = 2**18  # more than most images have, so that each place includes a header
@@ -61,6 +61,8 @@ class Inspection:
     other_size: tuple[int, int] | None = None
     """Size of an image unlike the first."""
     num_images: int = 0
+    _num_cells: int = 0
+    """Number of cells at the last image."""
     remarks: list[str] = field(default_factory=list)
 
     @property
@@ -101,11 +103,12 @@ class Inspection:
             self.classes.update(below[-1:])
 
     def add_image(self, entry: Entry, stream: Members, suffixes: tuple[str, ...] = (*IMAGE_SUFFIXES, ".npy")) -> None:
-        """Read the size of an image, a file with one of *suffixes*: of the first images, and of some of the others."""
+        """Read the size of an image, a file with one of *suffixes*: see `_SIZES_APART`."""
         if entry.link or entry.size_bytes > _MAX_IMAGE_BYTES or not entry.name.lower().endswith(suffixes):
             return
         self.num_images += 1
-        is_sampled = self.num_images <= _FIRST_SIZES or self.num_images % _SIZES_APART == 0
+        is_first_of_cell, self._num_cells = len(self.counts) > self._num_cells, len(self.counts)
+        is_sampled = is_first_of_cell or self.num_images <= _FIRST_SIZES or self.num_images % _SIZES_APART == 0
         if self.image_size is None or (is_sampled and self.other_size is None):
             with suppress(ValueError):  # another image will do; sharding reports the damage
                 header = read_image_header(stream.read())
