@@ -43,8 +43,9 @@ def is_known_shift(name: str) -> bool:
 
 def match_cell(folder: Path, *sets: Dataset) -> Cell | None:
     """Return the cell that the last two parts of *folder* name, in *sets* or a dataset that comes with the project."""
-    shift, severity = folder.absolute().parts[-2:]
+    shift, last = folder.absolute().parts[-2:]
     for dataset in (*sets, *shipped_sets().values()):
+        severity = dataset.severity_of_folder(last, shift)
         if shift in dataset.names and severity in map(str, dataset.cell_severities):
             return Cell(corruption=shift, severity=int(severity))
     return None

@@ -63,6 +63,7 @@ def test_a_dataset_is_not_taken_for_a_benchmark(tmp_path: Path):
         ("names: [dusk]\nheld_out: [dawn]", "held_out.*dawn"),
         ("names: [dusk]\nfolders: {dusk: ../elsewhere}", r"folders.*'\.\./elsewhere'"),
         ("names: [dusk]\nfolders: {dusk: /elsewhere}", "folders.*'/elsewhere'"),
+        ("names: [dusk]\nseverity_folder: level", "severity_folder.*'level'"),
         ("names: [dusk]\narchives: {dusk.tar: {md5: 12}}", r"archives\.dusk\.tar\.md5.*\b12\b"),
         ("names: [dusk]\narchives: {dusk.tar: {shifts: [dawn]}}", "archives.*dawn"),
         ("names: [dusk]\nclass_folders: numbers", "class_folders.*numbers.*classes"),

@@ -180,6 +180,7 @@ def test_the_streams_of_ccc_are_named_as_their_folders():
 
 @pytest.mark.parametrize(("folder", "cell"), [
     ("out/fog/5", Cell(corruption="fog", severity=5)), ("imagenet_r/0", Cell(corruption="imagenet_r", severity=0)),
+    ("LAION-C/mosaic/intensity_level_2", Cell(corruption="mosaic", severity=2)), ("fog/intensity_level_2", None),
     ("fog/7", None), ("clean/5", None), ("train/0", None), ("fog/05", None),
 ])  # fmt: skip
 def test_a_folder_names_a_cell_that_a_set_has(folder: str, cell: Cell | None):
