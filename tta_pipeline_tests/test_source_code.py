@@ -24,7 +24,8 @@ FILES = {
     "my_method.py": METHOD,
     "my_losses.py": "def loss(x):\n    return x\n",
     "my_package/__init__.py": "",
-    "my_package/scale.py": "from . import deeper\nfrom .deeper import TWO\nSCALE = TWO\n",
+    "my_package/scale.py": "from . import deeper\nfrom .deeper import TWO\nfrom my_package.plain.bias import B\nSCALE = TWO\n",
+    "my_package/plain/bias.py": "B = 1\n",
     "my_package/deeper.py": "TWO = 2\n",
     "unrelated.py": "X = 1\n",
 }
@@ -34,7 +35,7 @@ FILES = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with a method of several files."""
     for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -48,6 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("my_losses.py", "return x", "return -x"),
         ("my_package/scale.py", "SCALE = TWO", "SCALE = TWO + 1"),
         ("my_package/deeper.py", "2", "3"),
+        ("my_package/plain/bias.py", "1", "2"),  # in a folder without __init__.py
         ("my_package/__init__.py", "", "import torch\n"),
     ],
 )

@@ -130,8 +130,19 @@ def find_module(name: str) -> ModuleSpec | None:
     found = _find_top(top)
     for depth in range(len(rest)):
         search = list(found.submodule_search_locations or []) if found else []
-        found = PathFinder.find_spec(".".join([top, *rest[: depth + 1]]), search)
+        found = _find_below(".".join([top, *rest[: depth + 1]]), search)
     return found
+
+
+def _find_below(name: str, search: Sequence[str]) -> ModuleSpec | None:
+    """Find the module *name* in the folders of its package."""
+    try:
+        return PathFinder.find_spec(name, search)
+    except KeyError:  # a folder without __init__.py, which Python finds only below a package that is imported
+        found = ModuleSpec(name, None, is_package=True)
+        folders = (Path(each) / name.rpartition(".")[2] for each in search)
+        found.submodule_search_locations = [str(folder) for folder in folders if folder.is_dir()]
+        return found
 
 
 def _find_top(name: str) -> ModuleSpec | None:
