@@ -24,7 +24,7 @@ FILES = {
     "my_method.py": METHOD,
     "my_losses.py": "def loss(x):\n    return x\n",
     "my_package/__init__.py": "",
-    "my_package/scale.py": "from . import deeper\nfrom .deeper import TWO\nfrom my_package.plain.bias import B\nSCALE = TWO\n",
+    "my_package/scale.py": "from . import deeper\nfrom .deeper import TWO\nfrom .plain.bias import B\nSCALE = TWO\n",
     "my_package/plain/bias.py": "B = 1\n",
     "my_package/deeper.py": "TWO = 2\n",
     "unrelated.py": "X = 1\n",
