@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tta_pipeline.report.tables import Table
 
 _LEADERBOARD_COLUMNS = (
-    "benchmark", "generated", "untrained", "experiment", "mean_error", "sd_error",
-    "error_worst_10pct_seeds", "mean_error_at_5", "clean_error", "ms_per_image", "protocol", "num_cells", "subset",
-    "num_runs", "num_diverged", "without_file", "dataset",
+    "benchmark", "generated", "untrained", "experiment", "protocol", "mean_error", "sd_error",
+    "error_worst_10pct_seeds", "mean_error_at_5", "clean_error", "ms_per_image", "num_cells", "subset", "num_runs",
+    "num_diverged", "without_file", "dataset",
 )  # fmt: skip
 _CORRUPTION_COLUMNS = (
-    "benchmark", "generated", "untrained", "corruption", "experiment", "mean_error", "sd_error", "error_at_5",
-    "mean_ece", "num_cells", "subset", "num_runs", "dataset",
+    "benchmark", "generated", "untrained", "corruption", "experiment", "protocol", "mean_error", "sd_error",
+    "error_at_5", "mean_ece", "num_cells", "subset", "num_runs", "dataset",
 )  # fmt: skip
 _AGREES = (
     "A mean error agrees if it is no further from the published one, over the same cells, than chance allows: two "

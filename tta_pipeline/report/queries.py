@@ -36,10 +36,12 @@ GROUP BY ALL
 """
 
 BY_CORRUPTION = """
-SELECT benchmark, dataset, generated, untrained, corruption, experiment, subset, num_cells, num_runs,
+SELECT benchmark, dataset, generated, untrained, corruption, experiment, protocol, subset, num_cells, num_runs,
        mean_error, sd_error, error_at_5, mean_top5_error, mean_ece
 FROM corruption_errors WHERE benchmark = coalesce(?, benchmark)
-ORDER BY benchmark, dataset, subset, shift_position, mean_error, experiment
+ORDER BY benchmark, dataset, subset, shift_position,
+         max(num_cells) OVER (PARTITION BY benchmark, dataset, protocol) DESC, protocol, num_cells DESC, mean_error,
+         experiment
 """
 
 DIFFERING_DEVICES = """
@@ -195,10 +197,12 @@ FROM leaderboard WHERE benchmark = ? AND mean_error IS NOT NULL ORDER BY subset,
 """
 
 GROUP_MEANS = """
-SELECT shift_group, experiment, generated, subset, num_sets, num_cells, num_runs, mean_error, error_low, error_high,
-       published_error, published_in, 1000 / images_per_s AS ms_per_image, forwards_per_sample, backwards_per_sample,
-       datasets
-FROM group_means WHERE benchmark = ? ORDER BY shift_group, subset, num_cells DESC, mean_error, experiment
+SELECT shift_group, experiment, generated, protocol, subset, num_sets, num_cells, num_runs, mean_error, error_low,
+       error_high, published_error, published_in, 1000 / images_per_s AS ms_per_image, forwards_per_sample,
+       backwards_per_sample, datasets
+FROM group_means WHERE benchmark = ?
+ORDER BY shift_group, subset, max(num_cells) OVER (PARTITION BY protocol) DESC, protocol, num_cells DESC, datasets,
+         mean_error, experiment
 """
 
 TUNING_TRIALS = """

@@ -189,7 +189,10 @@ _LOWER_IS_BETTER = (
 )  # fmt: skip
 _BEST: Mapping[str, Callable[[Sequence[float]], float]] = {**dict.fromkeys(_LOWER_IS_BETTER, min), "images_per_s": max}
 # Only rows that agree in these columns are compared.
-_COMPARABLE = ("benchmark", "dataset", "protocol", "subset", "corruption", "severity", "num_cells")
+_COMPARABLE = (
+    "benchmark", "dataset", "shift_group", "datasets", "protocol", "subset", "corruption", "severity", "num_cells",
+    "stream",
+)  # fmt: skip
 
 
 def best_cells(table: Table) -> frozenset[tuple[int, str]]:

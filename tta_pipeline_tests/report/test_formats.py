@@ -41,6 +41,12 @@ def test_only_what_compares_has_a_best():
     assert {(0, "mean_error"), (1, "images_per_s")} == best_cells(TABLE)
 
 
+@pytest.mark.parametrize("column", ["protocol", "shift_group", "datasets", "stream"])
+def test_only_rows_of_one_kind_compete(column: str):
+    """One protocol, one group of datasets, the same sets of the group, one stream."""
+    assert not best_cells(Table(columns=(column, "mean_error"), rows=(("x", 0.25), ("y", 0.5))))
+
+
 def test_equal_values_are_all_the_best():
     """None of two that are the same is preferred."""
     table = Table(columns=("mean_error",), rows=((0.5,), (0.5,), (None,)))

@@ -20,10 +20,10 @@ from tta_pipeline.results.reader_notes import reader_notes
 from tta_pipeline.util.progress import Reporter
 
 _COLUMNS = (
-    "error", "top5_error", "nll", "ece", "images_per_s", "num_samples", "diverged", "subset",
+    "protocol", "error", "top5_error", "nll", "ece", "images_per_s", "num_samples", "diverged", "subset",
 )  # fmt: skip
 _FACTS = (
-    "model", "weights", "method", "protocol", "hyperparameters_origin", "seed", "batch_size", "precision", "device",
+    "model", "weights", "method", "hyperparameters_origin", "seed", "batch_size", "precision", "device",
     "num_forwards", "num_backwards", "num_updates", "num_resets", "wall_s", "data_wait_s", "compute_s",
 )  # fmt: skip
 _IDENTITY = (
@@ -73,13 +73,12 @@ def _render_cell(benchmark: Benchmark, results: CellResults, photographs: Sequen
 
 
 def _table(results: CellResults) -> Markup:
-    rows = tuple(
-        (entry.experiment, _stream(results, entry), *_values(entry, _COLUMNS))
-        for entry in sorted(results.entries, key=lambda entry: entry.row.error)
-    )
+    protocols = [entry.row.setup.protocol for entry in results.entries]
+    entries = sorted(results.entries, key=lambda entry: (protocols.index(entry.row.setup.protocol), entry.row.error))
+    rows = tuple((entry.experiment, _stream(results, entry), *_values(entry, _COLUMNS)) for entry in entries)
     table = drop_obvious_columns(Table(columns=("experiment", "stream", *_COLUMNS), rows=rows))
     caption = f"Experiments on {results.title}, from the lowest error on"
-    return as_html(table, name="experiments", caption=caption, is_whole=False)
+    return as_html(table, name="experiments", caption=caption, is_whole=False, grouped_by="protocol")
 
 
 def _values(entry: Entry, columns: Sequence[str]) -> list[Any]:

@@ -131,7 +131,8 @@ SECTIONS = (
         title="Means over groups of datasets",
         text="Each set of a group weighs the same, and so does each cell of a set; held-out shifts are left out. The "
         "95 % interval is about other images of the same sets. Published means are for the same "
-        "sets, weights and method.",
+        "sets, weights and method. The best among rows with the same protocol, sets, number of cells and samples is "
+        "bold.",
         sql=queries.GROUP_MEANS,
         is_across_sets=True,
     ),

@@ -33,7 +33,7 @@ COMMENT ON COLUMN cell_errors.images_per_s IS 'Samples / seconds, over all seeds
 CREATE VIEW corruption_errors AS
 WITH seeds AS (
     SELECT
-        benchmark, dataset, experiment, subset, corruption, seed,
+        benchmark, dataset, experiment, subset, protocol, corruption, seed,
         min(shift_position) AS shift_position,
         count(*) AS num_cells,
         avg(error) AS error,
@@ -47,7 +47,8 @@ WITH seeds AS (
     GROUP BY ALL
 ),
 whole_seeds AS (
-    FROM seeds QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, dataset, experiment, subset, corruption)
+    FROM seeds
+    QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, dataset, experiment, subset, protocol, corruption)
 ),
 by_severity AS (
     SELECT benchmark, dataset, experiment, subset, corruption, list(error ORDER BY severity) AS errors_by_severity
@@ -56,7 +57,7 @@ by_severity AS (
     GROUP BY ALL
 )
 SELECT
-    benchmark, dataset, experiment, subset, corruption,
+    benchmark, dataset, experiment, subset, protocol, corruption,
     min(shift_position) AS shift_position,
     any_value(num_cells) AS num_cells,
     count(*) AS num_runs,
@@ -69,8 +70,8 @@ SELECT
     bool_or(generated) AS generated,
     bool_or(untrained) AS untrained
 FROM whole_seeds JOIN by_severity USING (benchmark, dataset, experiment, subset, corruption)
-GROUP BY benchmark, dataset, experiment, subset, corruption;
-COMMENT ON VIEW corruption_errors IS 'Mean error of each experiment under each corruption, over the severities evaluated';
+GROUP BY benchmark, dataset, experiment, subset, protocol, corruption;
+COMMENT ON VIEW corruption_errors IS 'Mean error of each experiment under each corruption, over the severities evaluated; compare only rows of equal benchmark, dataset, subset, protocol and num_cells';
 COMMENT ON COLUMN corruption_errors.num_cells IS 'Number of severities evaluated';
 COMMENT ON COLUMN corruption_errors.num_runs IS 'Number of seeds that have all these severities';
 COMMENT ON COLUMN corruption_errors.mean_error IS 'Mean over seeds of the mean over severities of the top-1 error';
@@ -235,7 +236,7 @@ LEFT JOIN (
 LEFT JOIN (SELECT benchmark, dataset, experiment, num_cells_asked FROM plans) USING (benchmark, dataset, experiment)
 GROUP BY benchmark, dataset, experiment, subset, model, method, protocol
 ORDER BY benchmark, dataset, subset, any_value(num_cells) < max(num_cells_asked), mean_error;
-COMMENT ON VIEW leaderboard IS 'One row for each experiment on each subset, best mean error first; means are over the shifts that count in the set''s mean, without shifts held out for tuning; compare only rows of equal benchmark, dataset, subset and num_cells';
+COMMENT ON VIEW leaderboard IS 'One row for each experiment on each subset, best mean error first; means are over the shifts that count in the set''s mean, without shifts held out for tuning; compare only rows of equal benchmark, dataset, subset, protocol and num_cells';
 COMMENT ON COLUMN leaderboard.num_cells IS 'Number of stream segments of the shifts that count in the set''s mean; a gradual stream visits most cells twice';
 COMMENT ON COLUMN leaderboard.num_cells_asked IS 'Number of these segments in the experiment; while some have no results, means cover the others and enter no mean over sets';
 COMMENT ON COLUMN leaderboard.under_load IS 'Whether other processes kept a fifth of the cores busy during all timings of each cell';
@@ -344,7 +345,7 @@ LEFT JOIN published_means AS p ON
     p.shift_group = g.shift_group AND p.datasets = g.datasets AND p.num_cells = g.num_cells
     AND p.weights = g.weights AND p.method = g.method AND p.severity = least_severity AND p.severity = most_severity
     AND subset = 'all' AND protocol = 'reset_each_shift' AND NOT g.generated;
-COMMENT ON VIEW group_means IS 'Mean error of each experiment over the datasets of a group, each set weighing the same, with the published mean of the same sets, weights and method; compare only rows of equal subset, datasets and num_cells';
+COMMENT ON VIEW group_means IS 'Mean error of each experiment over the datasets of a group, each set weighing the same, with the published mean of the same sets, weights and method; compare only rows of equal subset, protocol, datasets and num_cells';
 COMMENT ON COLUMN group_means.datasets IS 'Names of the sets in alphabetical order, with commas between them';
 COMMENT ON COLUMN group_means.num_sets IS 'Number of sets of the group that are evaluated';
 COMMENT ON COLUMN group_means.num_cells IS 'Number of cells of these sets that count in the mean of their set';

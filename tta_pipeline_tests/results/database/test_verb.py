@@ -320,6 +320,19 @@ def test_the_best_of_those_that_compare_is_bold(ask):
         assert "**" not in line
 
 
+@pytest.mark.parametrize("by", [(), ("--by", "corruption")])
+def test_the_best_is_bold_within_its_protocol(tmp_path: Path, by: tuple[str, ...]):
+    """The lowest error of all is of another protocol, in which nothing else was evaluated."""
+    for name, protocol, error in (("a", "mixed", 0.125), ("b", "continual", 0.25), ("c", "continual", 0.5)):
+        record(Locations(root=tmp_path), experiment=name, protocol=protocol, error=error)
+
+    asked = ["leaderboard", "--format", "markdown", *by]
+    shown = CliRunner().invoke(main, asked, env={"TTA_DATA_ROOT": str(tmp_path)}).stdout
+
+    assert "**25.0%**" in shown
+    assert "**12.5%**" not in shown
+
+
 def test_by_corruption_has_a_line_for_each_corruption_and_experiment(ask):
     """In the canonical order, the better experiment first."""
     rows = json.loads(ask("--by", "corruption", "--json").stdout)
