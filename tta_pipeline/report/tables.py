@@ -93,7 +93,7 @@ class UnderLoad(float):
 _TIMES = ("ms_per_image", "images_per_s")
 UNDER_LOAD_NOTE = (
     "*: timed only while others used the machine, so the time shows little about the method; to evaluate it "
-    "again on a quiet machine: `run --force`."
+    "again on a quiet machine: `tta-pipeline run BENCHMARK --force`."
 )
 
 
@@ -363,6 +363,11 @@ def _group_heading(column: str | None, value: object, num_columns: int) -> Marku
     return Markup('<tr class="group"><th scope="rowgroup" colspan="{}">{} {}</th></tr>\n').format(
         num_columns, column_title(column), format_value(column, value)
     )
+
+
+def as_html_text(text: str) -> Markup:
+    """Return *text* as HTML, with commands that are between backquotes as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped here
 
 
 def as_html_list(table: Table) -> Markup:

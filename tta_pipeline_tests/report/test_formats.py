@@ -15,6 +15,7 @@ from tta_pipeline.report.tables import (
     Table,
     WithSpread,
     as_html,
+    as_html_text,
     as_markdown,
     best_cells,
     drop_obvious_columns,
@@ -90,6 +91,11 @@ def test_a_time_under_load_is_marked_and_never_the_best(shown, marked: str, best
     assert "under_load" not in table.columns
     assert has_marks(table)
     assert not has_marks(mark_rows(replace(LOADED, rows=LOADED.rows[1:])))
+
+
+def test_a_command_in_a_sentence_of_a_page_is_code():
+    """Pages know no backquotes; names in the command stay escaped."""
+    assert "run <code>tta-pipeline run &lt;b&gt;</code>." == as_html_text("run `tta-pipeline run <b>`.")
 
 
 def _as_json(table: Table) -> str:

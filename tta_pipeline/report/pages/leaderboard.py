@@ -10,6 +10,7 @@ from tta_pipeline.report.tables import (
     UNDER_LOAD_NOTE,
     Table,
     as_html,
+    as_html_text,
     drop_obvious_columns,
     has_marks,
     join_intervals,
@@ -22,7 +23,7 @@ def leaderboard_html(table: Table, intervals: Intervals) -> Markup:
     wider = add_intervals(table, [intervals] * len(table.rows))
     shown = drop_obvious_columns(join_intervals(_drop_column(mark_rows(wider), "generated")))
     leading = find_leading(table, [intervals] * len(table.rows))
-    note = Markup('<p class="quiet">{}</p>').format(UNDER_LOAD_NOTE) if has_marks(shown) else ""
+    note = Markup('<p class="quiet">{}</p>').format(as_html_text(UNDER_LOAD_NOTE)) if has_marks(shown) else ""
     return as_html(shown, name="board", caption="Leaderboard", leading=leading, grouped_by="protocol") + note
 
 

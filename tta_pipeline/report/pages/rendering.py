@@ -6,7 +6,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tta_pipeline.report.figure_style import COLOURS
-from tta_pipeline.report.tables import format_value
+from tta_pipeline.report.tables import as_html_text, format_value
 
 STATIC = Path(__file__).parent / "static"
 """Files that the pages load: style sheet, scripts, and Vega-Lite."""
@@ -25,6 +25,7 @@ def _environment() -> Environment:
         loader=PackageLoader(__package__, "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
+    environment.filters["with_code"] = as_html_text
     environment.filters["as"] = lambda value, column: format_value(column, value)
     return environment
 
