@@ -1,5 +1,6 @@
 """The report of one benchmark: its first page, with its sections, figures and tables."""
 
+import hashlib
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -428,17 +429,19 @@ def _write_section(section: ReportSection, found: Findings, folder: Path, earlie
 
 
 def _write_figure(figure: Figure, stem: Path, earlier: Path) -> None:
-    """Write *figure* in each format; if the SVG is that of *earlier*, copy the others, which take most of the time."""
-    svg = as_svg(figure).encode()
-    stem.with_suffix(".svg").write_bytes(svg)
-    others = {".pdf": as_pdf, ".png": as_png}
+    """Write *figure* in each format; PDF and PNG, which take most of the time, are those of an equal *earlier* one."""
+    svg, others = as_svg(figure), []
     with suppress(OSError):
-        if earlier.with_suffix(".svg").read_bytes() == svg:
-            for suffix in others:
-                shutil.copyfile(earlier.with_suffix(suffix), stem.with_suffix(suffix))
-            return
-    for suffix, encode in others.items():
-        stem.with_suffix(suffix).write_bytes(encode(figure))
+        found = [earlier.with_suffix(suffix).read_bytes() for suffix in (".pdf", ".png")]
+        others = found if earlier.with_suffix(".svg").read_bytes() == _seal(svg, found) else []
+    pdf, png = others or (as_pdf(figure), as_png(figure))
+    for suffix, content in ((".svg", _seal(svg, [pdf, png])), (".pdf", pdf), (".png", png)):
+        stem.with_suffix(suffix).write_bytes(content)
+
+
+def _seal(svg: str, others: Sequence[bytes]) -> bytes:
+    """Return *svg* with the sha256 of the same figure's *others*, PDF and PNG, which are copied only if it holds."""
+    return f"{svg}<!-- sha256 of PDF and PNG: {hashlib.sha256(b''.join(others)).hexdigest()} -->\n".encode()
 
 
 def _table_html(section: ReportSection, table: Table) -> Markup:

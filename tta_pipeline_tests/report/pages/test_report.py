@@ -25,7 +25,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ReportError
-from tta_pipeline.report.figure_style import as_pdf
+from tta_pipeline.report.figure_style import as_pdf, as_svg
 from tta_pipeline.report.formats import as_csv
 from tta_pipeline.report.pages.comparison import p_values_beside, verdict_on
 from tta_pipeline.report.pages.headline import headline
@@ -33,6 +33,7 @@ from tta_pipeline.report.pages.report import (
     SECTIONS,
     Report,
     _read_findings,
+    _seal,
     _write_figure,
     _write_samples,
     _write_section,
@@ -417,7 +418,7 @@ def test_a_benchmark_of_streams_links_to_what_is_there(one: Locations):
 
 
 def test_a_chart_is_copied_from_the_earlier_report_only_if_it_is_the_same(tmp_path: Path):
-    """In the formats that take long."""
+    """In the formats that take long; a copy that is damaged is drawn again."""
 
     def bars(height: float) -> Figure:
         figure = Figure()
@@ -427,11 +428,16 @@ def test_a_chart_is_copied_from_the_earlier_report_only_if_it_is_the_same(tmp_pa
     _write_figure(bars(1), tmp_path / "earlier", tmp_path / "none")
     other = (tmp_path / "earlier.pdf").read_bytes()
     (tmp_path / "earlier.pdf").write_bytes(b"as it was")
+    _write_figure(bars(1), tmp_path / "damaged", tmp_path / "earlier")
+    (tmp_path / "earlier.svg").write_bytes(
+        _seal(as_svg(bars(1)), [b"as it was", (tmp_path / "earlier.png").read_bytes()])
+    )
 
     _write_figure(bars(1), tmp_path / "same", tmp_path / "earlier")
     _write_figure(bars(2), tmp_path / "changed", tmp_path / "earlier")
 
     assert b"as it was" == (tmp_path / "same.pdf").read_bytes()
+    assert other == (tmp_path / "damaged.pdf").read_bytes()
     assert as_pdf(bars(2)) == (tmp_path / "changed.pdf").read_bytes() != other
 
 
