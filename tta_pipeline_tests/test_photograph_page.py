@@ -21,6 +21,7 @@ def cells(is_wrong: np.ndarray, names: tuple[str, ...] = CELLS) -> dict[str, Wro
             seed=0,
             counts_in_mean=not name.startswith("clean"),
             is_wrong=is_wrong,
+            predictions_sha256="",
             order_hash="1",
             batch_size=64,
         )

@@ -1,5 +1,6 @@
 """Data collected from all cells for the first page and the comparison page."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -113,6 +114,7 @@ def _to_judged(entry: Entry) -> WrongSamples:
         seed=row.cell.seed,
         counts_in_mean=row.is_averaged,
         is_wrong=found.is_wrong,
+        predictions_sha256=hashlib.sha256(found.predictions.tobytes()).hexdigest(),
         order_hash=row.cell.order_hash,
         batch_size=row.machine.batch_size,
         ignores_stream=row.ignores_stream,

@@ -15,7 +15,7 @@ from tta_pipeline.report.pages.collected_results import (
 from tta_pipeline.report.significance.estimates import Estimate
 from tta_pipeline.report.significance.paired_tests import LEVEL, holm
 from tta_pipeline.report.significance.pairwise import Pair, WrongSamples, estimate_error
-from tta_pipeline.report.significance.verdict import say_verdict
+from tta_pipeline.report.significance.verdict import say_same_predictions, say_verdict
 
 Pairs = Mapping[tuple[str, str], Pair]
 
@@ -57,6 +57,8 @@ def verdict_on(names: tuple[str, str], pair: Pair, *, p_holm: float | None = Non
     """
     if pair.change is None or pair.means is None:
         return None
+    if pair.num_same:
+        return say_same_predictions(names, pair.num_same, pair.means[0])
     said = say_verdict(
         names,
         pair.means,

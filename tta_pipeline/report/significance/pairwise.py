@@ -28,6 +28,8 @@ class WrongSamples:
     counts_in_mean: bool
     is_wrong: npt.NDArray[np.bool_]
     """Whether each sample is predicted wrongly, sorted by key, (N,)."""
+    predictions_sha256: str
+    """sha256 of the predicted classes in this order."""
     order_hash: str
     """Hash of the order in which the samples came."""
     batch_size: int
@@ -51,6 +53,8 @@ class Pair:
     """Whether A and B saw the samples of each of these cells in the same order."""
     batch_sizes: tuple[int, int] | None = None
     """Batch sizes of A and B; None without such cells."""
+    num_same: int = 0
+    """Number of samples of these cells if A and B predict the same class for all of them, otherwise 0."""
 
     def swapped(self) -> Self:
         """Return the comparison of B and A."""
@@ -94,6 +98,8 @@ def _compare(a: Mapping[str, WrongSamples], b: Mapping[str, WrongSamples]) -> Pa
         covers_both=all(sum(each.counts_in_mean for each in cells.values()) == len(counted) for cells in (a, b)),
         same_order=all(a[unit].order_hash == b[unit].order_hash for unit in counted),
         batch_sizes=(a[counted[0]].batch_size, b[counted[0]].batch_size) if counted else None,
+        num_same=all(a[unit].predictions_sha256 == b[unit].predictions_sha256 for unit in counted)
+        * sum(len(a[unit].is_wrong) for unit in counted),
     )
 
 

@@ -62,7 +62,9 @@ def say_verdict(
     return f"{names[0]} is {verdict} by {gap} points, more than chance: {means}, {interval}.{note}"
 
 
-def say_same_predictions(names: tuple[str, str], num_samples: int, error: float, *, where: str) -> str:
+def say_same_predictions(
+    names: tuple[str, str], num_samples: int, error: float, *, where: str = "over their common cells"
+) -> str:
     """Return that two experiments predict the same on all *num_samples* samples, of which *error* are wrong."""
     return (
         f"All {num_samples:,} predictions of {names[0]} and {names[1]} {where} are the same (mean error {error:.1%}): "

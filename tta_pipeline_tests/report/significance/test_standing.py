@@ -19,6 +19,7 @@ def judged(*is_wrong: bool) -> WrongSamples:
         seed=0,
         counts_in_mean=True,
         is_wrong=np.array(is_wrong),
+        predictions_sha256=str(is_wrong),
         order_hash="1",
         batch_size=64,
     )
@@ -48,6 +49,17 @@ def test_a_pair_that_saw_the_images_in_different_orders_is_marked():
 
         assert same == pair.same_order
         assert same == ("in this order" in str(verdict_on(("a", "b"), pair)))
+
+
+def test_a_pair_that_predicts_the_same_is_told_so():
+    """As `compare` says, instead of a difference of 0 points; equal errors alone are not enough."""
+    cell = judged(True, False, False)
+
+    for other, is_same in ((cell, True), (replace(cell, predictions_sha256="other classes"), False)):
+        (pair,) = compare_pairs({"source": {"fog|1": cell}, "tent": {"fog|1": other}}).values()
+
+        said = str(verdict_on(("source", "tent"), pair))
+        assert is_same == said.startswith("All 3 predictions of source and tent over their common cells are the same")
 
 
 def test_a_pair_with_the_source_model_is_over_every_seed():
