@@ -117,6 +117,11 @@ def test_the_leaderboard_sorts_by_whole_numbers_and_filters(opened, locations: L
     assert "1 of 3 rows" == browser.find_element(By.ID, "board-said").text
 
 
+def test_a_page_that_is_printed_at_once_has_every_picture(opened):
+    """A browser may print without a visit to the lower end of the page."""
+    assert opened("index.html").execute_script("return [...document.images].every((image) => image.naturalWidth > 0)")
+
+
 def test_a_cell_of_the_heat_map_opens_its_experiment(opened):
     """The page of the cell unfolds it, with calibration and timeline drawn, and the command that repeats it."""
     browser = opened("index.html")

@@ -144,7 +144,7 @@ function showSigns(a, b, rows) {
 
 function tileOf(page, number) {
   return element("img", {
-    src: `cells/${page}.webp`, width: tile, height: tile, loading: "lazy", alt: "",
+    src: `cells/${page}.webp`, width: tile, height: tile, alt: "",
     style: `object-position: -${number * tile}px 0`,
   });
 }
