@@ -60,7 +60,7 @@ def _asset(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDefinit
         kinds={"pytorch"},
         code_version="1",
         automation_condition=out_of_date_condition(),
-        description=f"Model `{spec.model}` with method `{spec.method_name}` under protocol `{spec.protocol.name}`. "
+        description=f"{spec.method_name} on {spec.model}, protocol {spec.protocol.name}. "
         "A finished cell is not evaluated again while data, weights and settings stay the same.",
     )
     def asset(

@@ -22,8 +22,8 @@ def robustness_report(scopes: Scopes) -> Iterator[dg.AssetsDefinition]:
         deps=[scope.key("evaluation", name) for scope, name in scopes.experiments],
         kinds={"html"},
         code_version="2",
-        description="The whole benchmark as pages that a browser reads from disk: which method wins, where, at what "
-        "cost, and whether by more than chance; every cell; figures and tables as files.",
+        description="Report of the benchmark in HTML. Which method wins, where, at what cost, and whether by more than "
+        "chance; a page for each cell; figures and tables as files.",
     )
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore

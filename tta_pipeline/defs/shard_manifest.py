@@ -41,8 +41,8 @@ def _asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
         kinds={"parquet"},
         code_version="1",
         automation_condition=out_of_date_condition(),
-        description="The index of the shards: key, source name, label, shard, byte offset, size and sha256 of each "
-        "sample, read back from the tars by code other than their writer.",
+        description="Index of the shards, read back from the tars. Key, source name, label, shard, byte offset, "
+        "size and sha256 of each sample, read by code other than the writer of the shards.",
     )
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore

@@ -52,8 +52,8 @@ def _asset(scope: CellScope, model: str) -> dg.AssetsDefinition:
         deps=[each.key("shard_manifest") for each in (train, *([clean] if validates_on_clean else []))],
         kinds={"pytorch"},
         code_version="1",
-        description=f"`{model}`: a network of kind {settings.network.kind}, trained for {settings.epochs} epochs on "
-        "uncorrupted images only. Cancel the run to pause it: the next run continues from the last checkpoint.",
+        description=f"{model}, trained for {settings.epochs} epochs on clean images. Network of kind "
+        f"{settings.network.kind}. Cancel the run to pause it: the next run continues from the last checkpoint.",
     )
     def asset(
         context: dg.AssetExecutionContext,

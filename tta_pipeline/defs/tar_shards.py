@@ -33,8 +33,8 @@ def _written_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
         deps=[scope.key("images")],
         kinds={"webdataset"},
         code_version="1",
-        description="Plain WebDataset tar shards with the original image bytes, permuted by the recorded seed. The "
-        "cell's folder appears whole or not at all; unchanged shards are not rewritten.",
+        description="WebDataset tar shards of the original images. Bytes are unchanged; the order is permuted by the "
+        "recorded seed. The cell's folder appears whole or not at all; unchanged shards are not rewritten.",
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
         from tta_pipeline.shards.conversion import benchmark_conversion
@@ -58,7 +58,7 @@ def _linked_asset(scope: Scope[Cell]) -> dg.AssetsDefinition:
         deps=[scope.key("images")],
         kinds={"webdataset"},
         code_version="1",
-        description="Symbolic links to shards made by others, or their URLs with the server's facts about each; only "
+        description="Links to shards made by others, or their URLs. A URL has the server's facts about it; only "
         ".tar.gz files are copied, since they are unpacked here.",
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:

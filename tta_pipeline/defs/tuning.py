@@ -109,9 +109,9 @@ def _asset(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
         deps=_dependencies(benchmark, experiment_name),
         kinds={"pytorch"},
         code_version="1",
-        description=f"Hyperparameters of `{experiment_name}` with the {_LOOKED_FOR[criterion]} on "
-        f"{', '.join(benchmark.held_out)}, which the benchmark does not report. A finished trial is not evaluated "
-        "again.",
+        description=f"Hyperparameters chosen on held-out shifts. Those of {experiment_name} with the "
+        f"{_LOOKED_FOR[criterion]} on {', '.join(benchmark.held_out)}, which the benchmark does not report. A finished "
+        "trial is not evaluated again.",
     )
     def asset(
         context: dg.AssetExecutionContext,

@@ -87,11 +87,11 @@ print([name for name in {heavy} if name in sys.modules])"""
 
 
 def test_every_asset_tells_people_what_it_is():
-    """Each asset has a description, a kind and the group of its benchmark."""
+    """Each asset has a kind, the group of its benchmark, and a first sentence that fits into the list of assets."""
     graph = defs.resolve_asset_graph()
     for key in graph.get_all_asset_keys():
         node = graph.get(key)
-        assert node.description, key
+        assert 0 < (node.description or "").find(". ") < 55, key
         assert node.kinds, key
         assert node.group_name.startswith(key.path[0]), key
 
