@@ -46,7 +46,7 @@ def materialize_run(
         keys,
         instance=instance,
         run_config={**run_config, "ops": forced} if planned_run.stage == "evaluations" else run_config,
-        tags=range_tags(planned_run.keys),
+        tags={**range_tags(planned_run.keys), **_shown_tags(planned_run.keys)},
     )
 
 
@@ -68,6 +68,11 @@ def range_tags(keys: Sequence[str]) -> Mapping[str, str]:
     if not keys:
         return {}
     return {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
+
+
+def _shown_tags(keys: Sequence[str]) -> Mapping[str, str]:
+    """Return the tag that the list of runs shows, such as `partitions: fog|1 to fog|5`; empty without *keys*."""
+    return {"partitions": " to ".join(dict.fromkeys([keys[0], keys[-1]]))} if keys else {}
 
 
 def run_config(compute: JsonObject, *, publishes: bool) -> JsonObject:

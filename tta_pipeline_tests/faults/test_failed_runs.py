@@ -105,7 +105,10 @@ def test_a_damaged_shard_is_made_again_by_run(project: Project, sweep: Project):
 
 
 def test_a_finished_cell_is_timed_again_by_force(project: Project, sweep: Project):
-    """The verb adds a result of the same predictions, and nothing that counts changes but the number of timings."""
+    """The verb adds a result of the same predictions, and nothing that counts changes but the number of timings.
+
+    The list of runs in the web UI shows the cell, and no tag that means nothing to people.
+    """
     project.add_benchmark("small", SMALL)
     copy_benchmark(sweep, project, without=("report", "source"))
     selected = ("--cell", "contrast|5", "--experiment", "source", "--part", "1/1")
@@ -113,6 +116,9 @@ def test_a_finished_cell_is_timed_again_by_force(project: Project, sweep: Projec
     finished = project.run("tta-pipeline", "run", "small", *selected, "--force")
 
     assert 0 == finished.returncode, finished.stderr[-3000:]
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        tags = instance.get_runs()[0].tags
+    assert {"partitions": "contrast|5"} == {name: tags[name] for name in tags if "dagster/" not in name}
     rows = [
         each.result.evaluations[0]
         for each in results_of(project.locations.root, "small", "source")

@@ -7,8 +7,11 @@ from pathlib import Path
 import dagster as dg
 from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
 
-_PROCESS = "tta_pipeline/process"
-"""Tag of a run with its process, as `<host>/<process ID>/<start>/<run ID>`; a run that repeats it has a copy."""
+_PROCESS = ".dagster/tta_pipeline_process"
+"""Tag of a run with its process, as `<host>/<process ID>/<start>/<run ID>`; a run that repeats it has a copy.
+
+The web UI hides it by its prefix.
+"""
 
 
 class WatchfulRunLauncher(dg.DefaultRunLauncher):
