@@ -91,6 +91,7 @@ def _compare(a: Mapping[str, WrongSamples], b: Mapping[str, WrongSamples]) -> Pa
     a = _in_streams_of(a, b)
     b = _in_streams_of(b, a)
     counted = [unit for unit in a if unit in b and a[unit].samples == b[unit].samples and a[unit].counts_in_mean]
+    is_same = all(a[unit].predictions_sha256 == b[unit].predictions_sha256 for unit in counted)
     return Pair(
         cells=dict(zip(common, zip(only_a, only_b, p_values, strict=True), strict=True)),
         change=_estimate_if_any([(a[unit], _difference(a[unit], b[unit])) for unit in counted], lowest=-1),
@@ -98,8 +99,7 @@ def _compare(a: Mapping[str, WrongSamples], b: Mapping[str, WrongSamples]) -> Pa
         covers_both=all(sum(each.counts_in_mean for each in cells.values()) == len(counted) for cells in (a, b)),
         same_order=all(a[unit].order_hash == b[unit].order_hash for unit in counted),
         batch_sizes=(a[counted[0]].batch_size, b[counted[0]].batch_size) if counted else None,
-        num_same=all(a[unit].predictions_sha256 == b[unit].predictions_sha256 for unit in counted)
-        * sum(len(a[unit].is_wrong) for unit in counted),
+        num_same=sum(len(a[unit].is_wrong) for unit in counted) if is_same else 0,
     )
 
 
