@@ -129,6 +129,21 @@ class Experiment(ConfigModel):
             ) from error
         return self
 
+    @model_validator(mode="after")
+    def _adapts_on_a_part(self) -> "Experiment":
+        adapt = self.protocol.adapt
+        if adapt and (adapt.first or 0) % self.batch_size:
+            raise ValueError(
+                f"adapt.first is {adapt.first}, but batch_size is {self.batch_size}; expected a multiple of the batch "
+                "size, since methods adapt on whole batches: change one of them"
+            )
+        if adapt and not self.entry.can_freeze:
+            raise ValueError(
+                f"adapt is set, but {self.method} has no prediction without adapting; expected a method that has, such "
+                "as tent, eata or neo: change the method, or set `predicts_by_network=True` in the entry of your own"
+            )
+        return self
+
     def problems(self, name: str, file: FileContext) -> Iterator[str]:
         """Yield a sentence for each problem of this experiment, called *name*, with the other sections of *file*."""
         field = f"experiments.{name}"

@@ -14,8 +14,10 @@ from tta_pipeline.benchmarks.protocols.mixed import Dynamic, Mixed
 from tta_pipeline.benchmarks.protocols.of_one_cell import Episodic, ResetEachShift
 from tta_pipeline.benchmarks.protocols.sample_orders import ByClass, Dirichlet, Listed, Shuffled, Stored
 from tta_pipeline.benchmarks.protocols.setting_drivers import (
+    Adapt,
     AfterUpdateDriver,
     BudgetDriver,
+    PartDriver,
     RealTimeDriver,
     WindowDriver,
 )
@@ -52,6 +54,7 @@ DRIVERS: Mapping[str, type[SettingDriver]] = {
     "stream_speed": RealTimeDriver,
     "adaptation_budget_s": BudgetDriver,
     "sliding_window": WindowDriver,
+    "adapt": PartDriver,
 }
 """Ways to feed the method other than the protocol's usual way, by the setting that selects them."""
 _CORRELATED = "correlated"
@@ -121,6 +124,9 @@ class Protocol(ConfigModel):
     adaptation_budget_s: float | None = Field(default=None, gt=0, le=MAX_COUNT)
     """Seconds that a method may take in a stream in addition to the time of the source model; after that, the method is
     frozen (the amortised utility of Sreeram et al. 2026, "Tempora")."""
+    adapt: Adapt | None = None
+    """Part of the stream on which the method adapts, such as `{first: 512}`, `{every: 10}` or `{share: 0.01}`.
+    Default: the whole stream."""
 
     predict_after_update: bool = False
     """Predict each batch again after the update, at the cost of another forward pass. TTABC (walawalagoose/TTABC)
@@ -230,13 +236,14 @@ class Protocol(ConfigModel):
 
     @property
     def name(self) -> str:
-        """Name of the protocol in tables; a benchmark file can use it too, unless the stream is recurring or open."""
+        """Name of the protocol in tables; a file can use it too, unless it has `recurring`, `unknown` or `adapt`."""
         recurring = "recurring_" if self.recurring > 1 else ""
         ending = _AFTER_UPDATE * self.predict_after_update + _OPEN * (self.unknown is not None)
         shift: str = self.shift
         if ORDERS[self.order].is_correlated:
             shift = _CORRELATED if shift == "continual" else f"{shift}_{_CORRELATED}"
-        return recurring + shift + ending
+        part = f"_{self.adapt.name}" if self.adapt else ""
+        return recurring + shift + ending + part
 
     @property
     def partitioned_by(self) -> Partition:
@@ -262,12 +269,7 @@ class Subset(ConfigModel):
 
     @model_validator(mode="after")
     def _one_of_four(self) -> "Subset":
-        kinds = ("first", "random", "imbalance_factor", "file")
-        given = [name for name in kinds if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(
-                f"the subset has {', '.join(given) or 'no selection'}; expected exactly one of {', '.join(kinds)}"
-            )
+        self.require_one("subset", of=("first", "random", "imbalance_factor", "file"))
         return self
 
     @property

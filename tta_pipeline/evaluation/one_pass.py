@@ -41,7 +41,7 @@ class BatchTiming:
     compute_s: float
     """Seconds of forward pass and adaptation."""
     num_unadapted: int
-    """Number of samples on which the method had no time to adapt."""
+    """Number of samples that were predicted without adaptation."""
     num_resets: int
     """Number of times that the method reset itself at this batch, before its prediction or after its step."""
 

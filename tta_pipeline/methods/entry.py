@@ -176,12 +176,20 @@ class MethodEntry:
     """Learning rate as a function of the batch size, for the presets in which it depends on the batch size."""
     predicts_by_network: bool = False
     """Whether predictions are the network's own, from before an update, so that they can also be made after it."""
+    predicts_frozen: bool = False
+    """Whether `Method.predict_unadapted` predicts as the method does without a further update, although the method does
+    not set `predicts_by_network`."""
     passes: float = 1
     """Largest number of passes of a sample through the network, for planning; a backward pass counts as two."""
     backwards: float = 0
     """Largest number of backward passes of a sample, each counted twice in `passes`."""
     paper: Paper | None = None
     """Publication of the method, for citations."""
+
+    @property
+    def can_freeze(self) -> bool:
+        """Whether the method can stop adapting and still predict with what it has learned."""
+        return self.predicts_by_network or self.predicts_frozen
 
     def configure(
         self, preset: str, changes: Mapping[str, object], *, batch_size: int | None = None

@@ -103,7 +103,7 @@ class Method(Stateful, ABC):
     def predict_unadapted(self, images: torch.Tensor) -> torch.Tensor:
         """Return the current network's logits (B, K) for *images*, without adaptation; counted as in `predict`.
 
-        A method's other state, such as a teacher or prototypes, is not used.
+        A method's other state, such as a teacher or a cache, is not used, unless the method overrides this (NEO, T3A).
         """
         self._remember_start()
         with torch.inference_mode():

@@ -434,7 +434,7 @@ class Cost:
     ]
     num_backwards: Annotated[int, _count("Samples in backward passes", shown=True)]
     num_adapted_samples: Annotated[int, _count("Samples that entered a loss, which papers call backwards")]
-    num_unadapted: Annotated[int, _count("Samples predicted without adaptation for lack of time")]
+    num_unadapted: Annotated[int, _count("Samples predicted without adaptation, for lack of time or because of adapt")]
     num_updates: Annotated[int, _count("Steps of the optimiser")]
     num_resets: Annotated[int, _count("Resets of the method to the source model, by itself", shown_of_segment=True)]
     num_nonfinite_batches: Annotated[int, _count("Batches with a non-finite logit")]

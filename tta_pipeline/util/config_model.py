@@ -55,6 +55,18 @@ class ConfigModel(BaseModel):
                 _require_path(each)
         return value
 
+    def require_one(self, what: str, *, of: tuple[str, ...]) -> None:
+        """Raise an error unless exactly one of the fields *of* is set.
+
+        Raises:
+            ValueError: none or several are; the message calls this model *what*.
+        """
+        given = [name for name in of if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"the {what} has {', '.join(given) or 'no selection'}; expected exactly one of {', '.join(of)}"
+            )
+
 
 def _require_path(path: Path) -> None:
     if _NO_PATH.match(str(path)):

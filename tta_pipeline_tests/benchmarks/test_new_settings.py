@@ -12,14 +12,15 @@ from tta_pipeline.util.json_values import JsonObject
 
 CONTENT: dict[str, Any] = {"model": "cnn", "method": "tent", "subset": {"first": 5}}
 UNKNOWN = {"benchmark": "letters_c", "share": 0.2}
-OPEN: dict[str, Any] = {**CONTENT, "protocol": {"unknown": UNKNOWN}}
+NESTED = {"unknown": UNKNOWN, "adapt": {"every": 2}}
+OPEN: dict[str, Any] = {**CONTENT, "protocol": NESTED}
 """An experiment in which each model that an experiment can have is there."""
 DEFAULTS = {
     "protocol": {
         "shift": "reset_each_shift", "order": "stored", "classes_per_batch": None, "delta": None,
         "corruption_order": "canonical", "clean": "never", "recurring": 1, "visits": 3, "unknown": None,
         "sliding_window": 1, "stream_speed": None,
-        "adaptation_budget_s": None,
+        "adaptation_budget_s": None, "adapt": None,
         "predict_after_update": False,
     },
     "subset": None, "batch_size": 64, "precision": "fp32", "deterministic": False,
@@ -62,7 +63,7 @@ def with_value(content: dict[str, Any], extended: type[BaseModel]) -> dict[str, 
     if extended is Experiment:
         return {**content, "brand_new": 8}
     name = extended.__name__.lower()
-    if name == "unknown":
+    if name in NESTED:
         protocol = content["protocol"]
         return {**content, "protocol": {**protocol, name: {**protocol[name], "brand_new": 8}}}
     return {**content, name: {**content.get(name, {}), "brand_new": 8}}
@@ -70,7 +71,7 @@ def with_value(content: dict[str, Any], extended: type[BaseModel]) -> dict[str, 
 
 @pytest.mark.parametrize("extended", list(models_in(Experiment)), ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize(
-    "content", [OPEN, {**OPEN, "protocol": {"shift": "continual", "unknown": UNKNOWN}}], ids=["usual", "named"]
+    "content", [OPEN, {**OPEN, "protocol": {"shift": "continual", **NESTED}}], ids=["usual", "named"]
 )
 def test_a_new_setting_outdates_nothing_at_its_default(extended: type[BaseModel], content: dict[str, Any]):
     """Wherever it stands: in the experiment, its protocol or its subset. Any other value is another experiment."""

@@ -91,6 +91,14 @@ def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
             "batch_size: 1, protocol: {sliding_window: 8, predict_after_update: true}",
             ["predict_after_update and sliding_window 8"],
         ),
+        ("protocol: {adapt: {first: 0}}", ["adapt.first", "greater than or equal to 1"]),
+        ("protocol: {adapt: {share: 0}}", ["adapt.share", "0.0001"]),
+        ("protocol: {adapt: {}}", ["part has no selection", "one of first, every, share"]),
+        ("protocol: {adapt: {first: 64, every: 2}}", ["part has first, every;"]),
+        ("protocol: {adapt: {first: 48}}", ["adapt.first is 48", "batch_size is 32", "expected a multiple"]),
+        ("protocol: {adapt: {every: 2}, stream_speed: 1}", ["stream_speed and adapt cannot be combined"]),
+        ("protocol: {adapt: {every: 2}, adaptation_budget_s: 2}", ["adaptation_budget_s and adapt"]),
+        ("protocol: {adapt: {every: 2}, shift: episodic}", ["adapt and shift episodic"]),
         ("protocol: {stream_speed: 1.5}", ["stream_speed", "1.5", "less than or equal to 1"]),
         ("severities: [6]", ["severities", "6"]),
         ("severities: [1]", ["severities is [1]", "expected any of [3, 5]"]),
@@ -160,3 +168,11 @@ def test_only_an_adapted_network_is_asked_again_after_the_update(method: str):
     Experiment(model="m", method="tent", protocol="continual_after_update")
     with pytest.raises(ValidationError, match=rf"predict_after_update .*\b{method}\b.*`predicts_by_network=True`"):
         Experiment(model="m", method=method, protocol="continual_after_update")
+
+
+@pytest.mark.parametrize("method", ["lame", "cotta", "roid", "tda"])
+def test_only_what_predicts_without_adapting_adapts_on_a_part(method: str):
+    """A teacher, a prior or a cache would be left out of the rest."""
+    Experiment(model="m", method="neo", protocol={"adapt": {"every": 2}})  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match=rf"adapt .*\b{method}\b.*`predicts_by_network=True`"):
+        Experiment(model="m", method=method, protocol={"adapt": {"every": 2}})  # type: ignore[arg-type]

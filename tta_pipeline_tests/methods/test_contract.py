@@ -160,6 +160,18 @@ def test_counters_count(method: str):
     assert (counted["num_backwards"] > 0) == (METHODS[method].backwards > 0)
 
 
+@pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if entry.can_freeze])
+def test_a_frozen_method_learns_nothing(method: str):
+    """Each batch is one more forward pass, whose logits are those after the last update, if these count."""
+    frozen, images = built(method), stream()[0]
+    predicted, before = frozen.predict(images), frozen.state_dict()
+    found, after = frozen.predict_unadapted(images), frozen.state_dict()
+
+    changed = {"num_forwards": before["num_forwards"] + len(images)}
+    torch.testing.assert_close({**before, **changed}, after, rtol=0, atol=0)
+    assert not METHODS[method].predicts_frozen or torch.equal(predicted, found)
+
+
 class _OpenBatches:
     """The images of `stream`, in one buffer, as a stream whose every third image is unknown, in an order of its own."""
 

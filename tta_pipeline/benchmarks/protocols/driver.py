@@ -47,7 +47,7 @@ class ProtocolDriver:
     def __init__(self, method: "Method") -> None:
         self.method = method
         self.num_unadapted = 0
-        """Number of samples predicted without adaptation for lack of time."""
+        """Number of samples predicted without adaptation, for lack of time or because of `adapt`."""
         self.class_logits: Callable[[torch.Tensor], torch.Tensor] = lambda logits: logits
         """Returns the logits (B, K) of the classes that are scored, for logits (B, O) of the model's outputs."""
 

@@ -1,4 +1,4 @@
-"""Drivers that a setting selects: in windows, for a limited time, or with a prediction after the update."""
+"""Drivers that a setting selects: in windows, on a part of the stream, for a limited time, or after the update."""
 
 import math
 import statistics
@@ -6,7 +6,10 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from pydantic import Field, model_validator
+
 from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver, SettingDriver, SourceModel, eager_unless
+from tta_pipeline.util.config_model import MAX_COUNT, ConfigModel
 
 if TYPE_CHECKING:
     import torch
@@ -58,6 +61,78 @@ class WindowDriver(SettingDriver):
         super().load_state_dict(state)
         newest: torch.Tensor | None = state["newest"]
         self._newest = None if newest is None else newest.to(self.method.device)
+
+
+class Adapt(ConfigModel):
+    """Part of a stream on which the method adapts, in whole batches; the model as adapted so far predicts the rest.
+
+    Counts begin with the stream, so after each reset of the protocol; a method that resets itself does not restart
+    them.
+    """
+
+    first: int | None = Field(default=None, ge=1, le=MAX_COUNT)
+    """Number of samples at the start of the stream, a multiple of the batch size; then the model is frozen (Murphy et
+    al. 2026, "NEO: No-optimization test-time adaptation through latent re-centering", with 64 and 512 samples)."""
+    every: int | None = Field(default=None, ge=1, le=MAX_COUNT)
+    """Every k-th batch, beginning with the first (Danilowski et al. 2026, "BoTTA: benchmarking on-device test-time
+    adaptation", advocate periodic adaptation)."""
+    share: float | None = Field(default=None, ge=1e-4, le=1)
+    """Share of the samples, 0.0001 to 1, in batches spread evenly over the stream, beginning with the first (Cha et al.
+    2025, "SNAP: low-latency test-time adaptation with sparse updates", with 0.01 to 0.5)."""
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> "Adapt":
+        self.require_one("part", of=("first", "every", "share"))
+        return self
+
+    @property
+    def name(self) -> str:
+        """Name of the part in the protocol's name, such as `first_512` or `share_0_1`."""
+        ((setting, value),) = self.model_dump(exclude_none=True).items()
+        return f"{setting}_{value:g}".replace(".", "_") if setting == "share" else f"{setting}_{value}"
+
+
+class PartDriver(SettingDriver):
+    """Driver that adapts on a part of the stream, in whole batches; the model as adapted so far predicts the rest."""
+
+    gives_whole_batches = False
+
+    def __init__(self, usual: ProtocolDriver, value: Adapt, source: SourceModel) -> None:
+        super().__init__(usual, value, source)
+        self._part = value
+        self._num_batches = 0
+        self._num_samples = 0
+        self._num_adapted = 0
+
+    def predict(self, images: "torch.Tensor") -> "torch.Tensor":
+        """Return logits (B, K)."""
+        adapts = self._is_in_part(len(images))
+        self._num_batches += 1
+        self._num_samples += len(images)
+        if adapts:
+            self._num_adapted += len(images)
+            return self.method.predict(images)
+        self.num_unadapted += len(images)
+        return self.method.predict_unadapted(images)
+
+    def _is_in_part(self, num_samples: int) -> bool:
+        """Return whether the next batch, of *num_samples*, is one to adapt on."""
+        part = self._part
+        if part.first is not None:
+            return self._num_samples + num_samples <= part.first
+        if part.every is not None:
+            return self._num_batches % part.every == 0
+        return part.share is not None and self._num_adapted <= part.share * self._num_samples
+
+    def state_dict(self) -> "StateDict":
+        """Return a copy of the state that determines the next predictions, including the place in the stream."""
+        place = (self._num_batches, self._num_samples, self._num_adapted)
+        return {**super().state_dict(), "place": place}
+
+    def load_state_dict(self, state: "StateDict") -> None:
+        """Restore *state* from `state_dict`."""
+        super().load_state_dict(state)
+        self._num_batches, self._num_samples, self._num_adapted = state["place"]
 
 
 class TimedDriver(SettingDriver, ABC):

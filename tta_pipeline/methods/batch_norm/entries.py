@@ -31,11 +31,13 @@ _SCHNEIDER = Paper(
 METHODS: Mapping[str, MethodEntry] = {
     "source": MethodEntry(
         implementation="tta_pipeline.methods.batch_norm.source:Source",
+        predicts_frozen=True,
         summary="The model as it is, without adaptation.",
         presets=dict.fromkeys(PRESETS, Hyperparameters()),
     ),
     "norm": MethodEntry(
         implementation="tta_pipeline.methods.batch_norm.norm:Norm",
+        predicts_frozen=True,
         summary="Batch norm uses the statistics of the current batch (BN-1).",
         layers="batch norm",
         presets=dict.fromkeys(RESNET_PRESETS, Hyperparameters()),
@@ -44,6 +46,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "bn_alpha": MethodEntry(
         implementation="tta_pipeline.methods.batch_norm.bn_alpha:BnAlpha",
+        predicts_frozen=True,
         summary="Batch norm mixes the statistics of the source and of the current batch.",
         layers="batch norm",
         presets=dict.fromkeys(RESNET_PRESETS, BnAlphaHyperparameters()),
@@ -51,6 +54,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "bn_ema": MethodEntry(
         implementation="tta_pipeline.methods.batch_norm.bn_ema:BnEma",
+        predicts_frozen=True,
         summary="Batch norm keeps updating its running statistics.",
         adapts="statistics of batch norm",
         prediction="after the update",

@@ -94,6 +94,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "t3a": MethodEntry(
         implementation="tta_pipeline.methods.gradient_free.t3a:T3a",
+        predicts_frozen=True,
         summary="Replaces the classifier's weights with means of the stream's features.",
         adapts="class means",
         prediction="after the update",
@@ -113,6 +114,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "neo": MethodEntry(
         implementation="tta_pipeline.methods.gradient_free.neo:Neo",
+        predicts_frozen=True,
         summary="Subtracts the stream's mean feature before the classifier.",
         adapts="mean feature",
         prediction="after the update",

@@ -38,4 +38,13 @@ class Neo(Method):
             features = self._features.take().float()
             self._num_seen += len(features)
             self._mean.lerp_(features.mean(0), len(features) / self._num_seen)
-            return linear(features - self._mean, self._classifier.weight, self._classifier.bias)
+            return self._classify(features)
+
+    def predict_unadapted(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits (B, K) for *images*, which do not change the mean."""
+        super().predict_unadapted(images)
+        with torch.inference_mode():
+            return self._classify(self._features.take().float())
+
+    def _classify(self, features: torch.Tensor) -> torch.Tensor:
+        return linear(features - self._mean, self._classifier.weight, self._classifier.bias)

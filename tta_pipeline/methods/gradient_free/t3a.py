@@ -49,9 +49,18 @@ class T3a(Method):
             self._source_logits = self._forward(images).float()
             features = self._features.take().float()
             self._update_supports(normalize(features, dim=1), self._source_logits)
-            kept = torch.isfinite(self._entropies).unsqueeze(2)
-            centroids = normalize(self._supports.where(kept, 0.0).sum(1), dim=1)
-            return features @ centroids.T
+            return self._classify(features)
+
+    def predict_unadapted(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits (B, K) for *images*, which do not enter the supports."""
+        super().predict_unadapted(images)
+        with torch.inference_mode():
+            return self._classify(self._features.take().float())
+
+    def _classify(self, features: torch.Tensor) -> torch.Tensor:
+        kept = torch.isfinite(self._entropies).unsqueeze(2)
+        centroids = normalize(self._supports.where(kept, 0.0).sum(1), dim=1)
+        return features @ centroids.T
 
     def source_logits(self) -> torch.Tensor:
         """Return the source model's logits (B, K) for the images of the last prediction."""

@@ -201,7 +201,7 @@ COMMENT ON COLUMN batch_results.data_wait_s IS 'Seconds until the stream deliver
 COMMENT ON COLUMN batch_results.host_to_device_s IS 'Copy of each batch to the device, which on CUDA overlaps computation; 0 on a CPU';
 COMMENT ON COLUMN batch_results.compute_s IS 'Forward pass and adaptation of each batch';
 COMMENT ON COLUMN batch_results.num_correct IS 'Correct predictions of each batch';
-COMMENT ON COLUMN batch_results.num_unadapted IS 'Samples of each batch that were predicted without adaptation for lack of time; NULL if there are none';
+COMMENT ON COLUMN batch_results.num_unadapted IS 'Samples of each batch that were predicted without adaptation, for lack of time or because of adapt; NULL if there are none';
 COMMENT ON COLUMN batch_results.num_resets IS 'Resets of the method at each batch; NULL if there are none';
 COMMENT ON COLUMN batch_results.num_unknown IS 'Unknown samples of each batch, which count as neither correct nor wrong; NULL if there are none';
 COMMENT ON COLUMN batch_results.mean_entropy IS 'Mean entropy of the predictions of each batch, in nats; NULL if a logit is not finite';

@@ -444,7 +444,7 @@ COMMENT ON COLUMN evaluation_batches.data_wait_s IS 'Seconds until the stream de
 COMMENT ON COLUMN evaluation_batches.host_to_device_s IS 'Copy of the batch to the device, which on CUDA overlaps computation; 0 on a CPU';
 COMMENT ON COLUMN evaluation_batches.compute_s IS 'Forward pass and adaptation of the batch';
 COMMENT ON COLUMN evaluation_batches.num_correct IS 'Correct predictions of the batch';
-COMMENT ON COLUMN evaluation_batches.num_unadapted IS 'Samples of the batch that were predicted without adaptation for lack of time';
+COMMENT ON COLUMN evaluation_batches.num_unadapted IS 'Samples of the batch that were predicted without adaptation, for lack of time or because of adapt';
 COMMENT ON COLUMN evaluation_batches.num_resets IS 'Resets of the method at the batch';
 COMMENT ON COLUMN evaluation_batches.num_unknown IS 'Unknown samples of the batch, which count as neither correct nor wrong';
 COMMENT ON COLUMN evaluation_batches.mean_entropy IS 'Mean entropy of the predictions of the batch, in nats';
