@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from bench import clip_table, leaderboard, long_stream, open_set, photograph_page, seeds, tuning_criteria
+from bench import (
+    clip_table,
+    leaderboard,
+    long_stream,
+    open_set,
+    photograph_page,
+    sample_budgets,
+    seeds,
+    tuning_criteria,
+)
 from bench.result_pages import IMAGES, RESULTS, Row, csv_text, filled, listed, read_data, table
 from tta_pipeline.report.tables import Table
 from tta_pipeline_tests.extras.tuning.tuned import choice, trial
@@ -20,6 +29,7 @@ PAGES: dict[str, Callable[[Sequence[Row], str], str]] = {
     "open-set": open_set.page,
     "long-streams": long_stream.page,
     "seeds": seeds.page,
+    "sample_budgets": sample_budgets.page,
     "tuning-criteria": lambda rows, _: tuning_criteria.page(rows, read_data("tuning-criteria-rates"), HELD_OUT),
 }
 COLUMNS = {
@@ -30,6 +40,7 @@ COLUMNS = {
     "open-set": open_set.COLUMNS,
     "long-streams": long_stream.COLUMNS,
     "seeds": seeds.COLUMNS,
+    "sample_budgets": sample_budgets.COLUMNS,
     "tuning-criteria": tuning_criteria.COLUMNS,
     "tuning-criteria-rates": tuning_criteria.COLUMNS_OF_RATES,
 }
@@ -64,7 +75,7 @@ def test_each_figure_of_a_finding_is_on_its_page():
         r"^\| \d+ \| (.+) \| .+ \| \[.+\]\(([\w-]+)\.md\) \|$", (RESULTS / "index.md").read_text(), re.MULTILINE
     )
 
-    assert 10 == len(findings), "another is of digits, whose page is elsewhere"
+    assert 11 == len(findings), "another is of digits, whose page is elsewhere"
     for finding, name in findings:
         page = (RESULTS / f"{name}.md").read_text()
         assert all(figure in page for figure in re.findall(r"(?<![\w-])\d[\d.,]*\d|\d+(?= %)", finding)), finding
