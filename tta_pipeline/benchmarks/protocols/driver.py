@@ -1,5 +1,6 @@
 """Drivers, which feed batches to a method, by default each batch once; torch is imported with the first batch."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def eager_unless(is_whole: bool) -> Iterator[None]:  # noqa: FBT001 - reads as a condition
-    """Run the block without compilation or compiled code unless the batch has the compiled size."""
-    if is_whole:
+    """Run the block without compilation or compiled code unless the batch has the compiled size.
+
+    Until torch has imported its compiler, which takes 130 MiB, nothing is compiled.
+    """
+    if is_whole or "torch._dynamo" not in sys.modules:
         yield
         return
     import torch
