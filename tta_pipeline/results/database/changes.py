@@ -13,7 +13,6 @@ from tta_pipeline.results.database.database import log_beside, opened, read_set_
 from tta_pipeline.results.database.listing import ListedFile, Listing, list_files
 from tta_pipeline.results.database.schema_version import schema_version
 from tta_pipeline.results.names import PLANS
-from tta_pipeline.results.plans import problem_of_plan
 from tta_pipeline.results.shard_set_rows import read_shard_set_rows
 from tta_pipeline.util.files import temporary_folder
 from tta_pipeline.util.plurals import count_of
@@ -109,6 +108,8 @@ def _find_other_plans(connection: duckdb.DuckDBPyConnection, data_root: Path, li
     refused = dict(connection.execute(_REFUSED_PLANS).fetchall())
     for file in sorted({*plans, *refused, *listing.plans}):
         if file in refused and file in listing.plans:
+            from tta_pipeline.results.plans import problem_of_plan
+
             is_other = problem_of_plan(data_root / file) != refused[file]
         else:
             is_other = file in refused or plans.get(file) != listing.plans.get(file)
