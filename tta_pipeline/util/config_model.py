@@ -33,7 +33,7 @@ class IfMissing:
 class ConfigModel(BaseModel):
     """A part of a benchmark file: read-only, and without unknown fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     listed_in: ClassVar[str] = "docs/reference/benchmark/index.md"
     """The page that lists the fields."""
 
