@@ -21,6 +21,7 @@ from tta_pipeline.cli.run_parts import run_parts
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.domain.cells import Cell, PartitionKey
 from tta_pipeline.domain.locations import Locations
+from tta_pipeline.util.garbage_collection import gc_paused
 from tta_pipeline.util.interrupts import is_interrupted
 from tta_pipeline.util.nearest_names import name_choices
 from tta_pipeline.util.plurals import count_of
@@ -224,7 +225,8 @@ def _run_one(loaded: "LoadedBenchmarks", benchmark_name: str, request: _Request)
         publish_metrics(locations)  # the planner reads measured times from the database
     require_runnable = cache(lambda: _require_runnable(benchmark, locations, chosen, request.device))
     planner = _make_planner(benchmark, locations, chosen, is_chosen, request=request, require_runnable=require_runnable)
-    runs = _runs_of(request, benchmark, planner.plan_runs(planner.find_unfinished()))
+    with gc_paused():  # a plan imports torch
+        runs = _runs_of(request, benchmark, planner.plan_runs(planner.find_unfinished()))
     makes_shards = any(planned_run.stage in ("sets", "shards") for planned_run in runs)
     if makes_shards and (missing := find_missing_images(benchmark)):
         exit_with_error(f"{benchmark.name}: {missing}; put it there, or correct the benchmark file")

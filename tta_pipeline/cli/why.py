@@ -9,6 +9,7 @@ import click
 from tta_pipeline.cli.common import plain_errors, print_table, text_width
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.domain.locations import Locations
+from tta_pipeline.util.garbage_collection import gc_paused
 
 Row = tuple[str, str, str, str]
 """A part of the fingerprint: its name, the stored and the current value, and what this means."""
@@ -37,6 +38,7 @@ _LEAST = 12
 @click.option("--all", "shows_all", is_flag=True, help="Show every part, the equal ones too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array, with every part.")
 @plain_errors
+@gc_paused()
 def why(*, benchmark: str, experiment: str, key: str, device: str, shows_all: bool, as_json: bool) -> None:
     """Show why a cell is finished, or will be evaluated again.
 
