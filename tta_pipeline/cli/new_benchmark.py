@@ -38,9 +38,11 @@ if TYPE_CHECKING:
         "imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c", "digits_methods", "eata_imagenet_c",
         "robustbench_imagenet_c", "ttabc",
     ]),
-    help="Without a source: the benchmark to imitate, with placeholders (default: imagenet_c). digits_methods is "
-              "complete: the embedded digits with every method. eata_imagenet_c and robustbench_imagenet_c repeat a "
-              "published table. ttabc needs a folder: methods for CLIP on all datasets in it.",
+    metavar="EXAMPLE",
+    help="Without a source: the example to imitate, with placeholders: imagenet_c (default), tiny_imagenet_c, cifar10_c "
+              "or cifar100_c; eata_imagenet_c or robustbench_imagenet_c, which repeat a published table; or "
+              "digits_methods, which is complete: the embedded digits with every method. ttabc needs a folder: methods "
+              "for CLIP on all datasets in it.",
 )  # fmt: skip
 @click.option("--model", help="torchvision:<architecture>, timm:<architecture>, hf:<org>/<name>@<commit>, or "
               "<module>:<name> for your network. Default: a placeholder.")  # fmt: skip
