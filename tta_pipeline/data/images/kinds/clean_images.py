@@ -201,7 +201,7 @@ def _as_clean_images(value: Any) -> Any:
     return {"path": value} if isinstance(value, str | Path) else value
 
 
-Clean = Annotated[CleanImages, BeforeValidator(_as_clean_images)]
+Clean = Annotated[CleanImages, BeforeValidator(_as_clean_images, json_schema_input_type=str | CleanImages)]
 
 
 @dataclass(frozen=True, kw_only=True)

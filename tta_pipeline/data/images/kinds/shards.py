@@ -40,7 +40,11 @@ def _names(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return patterns
 
 
-ShardPatterns = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), AfterValidator(_names)]
+ShardPatterns = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...]),
+    AfterValidator(_names),
+]
 """One pattern or several: `*` matches any text, and braces are lists and ranges."""
 
 
