@@ -9,7 +9,6 @@ from tta_pipeline.cli.common import plain_errors, say, say_left_out
 from tta_pipeline.cli.table_output import TABLE_FORMS, Form, print_table_as, with_form
 from tta_pipeline.cli.verbs import Verb
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.util.garbage_collection import gc_paused
 
 COLUMNS = ("experiment", "model", "method", "protocol", "num_streams", "num_recorded", "subset", "hyperparameters")
 
@@ -25,7 +24,6 @@ COLUMNS = ("experiment", "model", "method", "protocol", "num_streams", "num_reco
 @click.argument("benchmark")
 @with_form(*TABLE_FORMS)
 @plain_errors
-@gc_paused()
 def list_experiments(*, benchmark: str, form: Form) -> None:
     """List the experiments of a benchmark, with their progress.
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         "robustbench_imagenet_c", "ttabc",
     ]),
     metavar="EXAMPLE",
-    help="Without a source: the example to imitate, with placeholders: imagenet_c (default), tiny_imagenet_c, cifar10_c "
-              "or cifar100_c; eata_imagenet_c or robustbench_imagenet_c, which repeat a published table; or "
+    help="Without a source: the example to imitate, with placeholders: imagenet_c (default), tiny_imagenet_c, "
+              "cifar10_c or cifar100_c; eata_imagenet_c or robustbench_imagenet_c, which repeat a published table; or "
               "digits_methods, which is complete: the embedded digits with every method. ttabc needs a folder: methods "
               "for CLIP on all datasets in it.",
 )  # fmt: skip
