@@ -104,7 +104,8 @@ class LoadedBenchmarks:
         experiments = self.benchmark(benchmark_name).experiments
         if name in experiments:
             return experiments[name]
-        raise self._find_fault(benchmark_name, name) or BenchmarkFileError(
+        fault = self._find_fault(benchmark_name, name) or self._find_fault(benchmark_name, None)  # another file's
+        raise fault or BenchmarkFileError(
             f"{benchmark_name} has no experiment {name!r}; expected "
             f"{experiment_choices(self.benchmark(benchmark_name), name)}"
         )

@@ -103,6 +103,8 @@ def test_two_files_cannot_share_a_name(tmp_path: Path):
     assert 75 == len(loaded.benchmarks["digits_c"].cells)
     assert {"digits_c", "Digits_C"} == {each.benchmark for each in loaded.faults}
     assert all(str(EMBEDDED_BENCHMARKS / "digits_c.yaml") in each.sentence for each in loaded.faults)
+    with pytest.raises(BenchmarkFileError, match="have the same name"):
+        loaded.experiment("digits_c", "of_the_second_file")
 
 
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path):
