@@ -191,7 +191,7 @@ _BEST: Mapping[str, Callable[[Sequence[float]], float]] = {**dict.fromkeys(_LOWE
 # Only rows that agree in these columns are compared.
 _COMPARABLE = (
     "benchmark", "dataset", "shift_group", "datasets", "protocol", "subset", "corruption", "severity", "num_cells",
-    "stream",
+    "stream", "published_as",
 )  # fmt: skip
 
 

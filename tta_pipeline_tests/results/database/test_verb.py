@@ -149,6 +149,7 @@ def test_a_shipped_table_has_the_means_that_were_published(ask, name: str, means
         assert mean == pytest.approx(np.mean([row.error for row in published if row.published_as == line]), abs=6e-4)
     assert {row.published_as for row in published} == {row["published_as"] for row in answer}
     assert "not run" in {row["verdict"] for row in answer}
+    assert "**" not in ask("--reference", name, "--format", "markdown").stdout, "rows of a paper are no rivals"
 
 
 @pytest.mark.parametrize(
