@@ -14,21 +14,17 @@ from torch import nn
 from torch.nn.functional import linear
 
 from tta_pipeline.methods.entry import Hyperparameters
-from tta_pipeline.methods.features import Features, find_classifier
-from tta_pipeline.methods.method import Method
+from tta_pipeline.methods.gradient_free.feature_method import FeatureMethod
 
 
-class Neo(Method):
+class Neo(FeatureMethod):
     """Predicts from features minus their running mean over the stream."""
 
     name = "neo"
-    reads_only_features = True
     state_attrs = ("_mean", "_num_seen")
 
     def __init__(self, model: nn.Module, hyperparameters: Hyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
-        self._classifier = find_classifier(model, num_classes=self.num_classes, method=self.name)
-        self._features = Features(self._classifier)
         self._mean = torch.zeros(self._classifier.in_features, device=self.device)
         self._num_seen = 0
 
@@ -39,12 +35,6 @@ class Neo(Method):
             self._num_seen += len(features)
             self._mean.lerp_(features.mean(0), len(features) / self._num_seen)
             return self._classify(features)
-
-    def predict_unadapted(self, images: torch.Tensor) -> torch.Tensor:
-        """Return logits (B, K) for *images*, which do not change the mean."""
-        super().predict_unadapted(images)
-        with torch.inference_mode():
-            return self._classify(self._features.take().float())
 
     def _classify(self, features: torch.Tensor) -> torch.Tensor:
         return linear(features - self._mean, self._classifier.weight, self._classifier.bias)

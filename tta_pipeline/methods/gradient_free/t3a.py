@@ -13,24 +13,20 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from tta_pipeline.methods.features import Features, find_classifier
 from tta_pipeline.methods.gradient_free.entries import T3aHyperparameters
+from tta_pipeline.methods.gradient_free.feature_method import FeatureMethod
 from tta_pipeline.methods.losses import entropy
-from tta_pipeline.methods.method import Method
 
 
-class T3a(Method):
+class T3a(FeatureMethod):
     """Predicts the class whose mean feature is nearest; the means follow the stream."""
 
     name = "t3a"
-    reads_only_features = True
     state_attrs = ("_supports", "_entropies")
 
     def __init__(self, model: nn.Module, hyperparameters: T3aHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._size = hyperparameters.filter_k
-        self._classifier = find_classifier(model, num_classes=self.num_classes, method=self.name)
-        self._features = Features(self._classifier)
         self._supports, self._entropies = self._first_supports()
 
     @torch.no_grad()
@@ -50,12 +46,6 @@ class T3a(Method):
             features = self._features.take().float()
             self._update_supports(normalize(features, dim=1), self._source_logits)
             return self._classify(features)
-
-    def predict_unadapted(self, images: torch.Tensor) -> torch.Tensor:
-        """Return logits (B, K) for *images*, which do not enter the supports."""
-        super().predict_unadapted(images)
-        with torch.inference_mode():
-            return self._classify(self._features.take().float())
 
     def _classify(self, features: torch.Tensor) -> torch.Tensor:
         kept = torch.isfinite(self._entropies).unsqueeze(2)
