@@ -37,13 +37,21 @@ from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.own_code import place_of
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _HiddenLabels:
     """Labels that no method may read, since a class is not one of the outputs that the method adapts."""
 
     method: str
 
     def __getattr__(self, name: str) -> NoReturn:
+        self._refuse()
+
+    def __eq__(self, other: object) -> NoReturn:
+        self._refuse()  # otherwise no label would equal any class, and a method would go on without source images
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _refuse(self) -> NoReturn:
         raise EvaluationError(
             f"{self.method} reads the labels of clean images, but here several outputs of the model stand for a class; "
             "expected a method that reads no labels: choose another one, or a model with one output for each class"
@@ -57,7 +65,7 @@ class CleanBatches:
     stream: Stream
     device: torch.device
     hidden: _HiddenLabels | None = None
-    """What stands in for the labels if they are not numbers of the model's outputs."""
+    """Replaces the labels if they are not numbers of the model's outputs."""
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield images, float32 (B, 3, H, W) in [0, 1], and labels, int64 (B,), on the device."""

@@ -44,8 +44,7 @@ class ModelContext:
 
     def are_outputs(self, names: Collection[str]) -> bool:
         """Return whether a model whose outputs have these *names* can predict the classes."""
-        members = chain.from_iterable(self.output_map.outputs.values()) if self.output_map else self.classes
-        return set(members) <= set(names) or set(self.classes) <= set(names)
+        return self._shares_outputs(names) or set(self.classes) <= set(names)
 
     def match_outputs(self, model: LoadedModel, own_classes: tuple[str, ...], *, named: str) -> LoadedModel:
         """Return *model*, whose outputs are *own_classes*, as a classifier of the classes.
@@ -53,9 +52,13 @@ class ModelContext:
         Raises:
             EvaluationError: *own_classes*, which *named* has, are not the outputs of *model* or lack some classes.
         """
-        if self.output_map is None or set(self.classes) <= set(own_classes):
-            return select_classes(model, own_classes, self.classes, named=named)
-        return let_outputs_share_classes(model, own_classes, self.output_map, named=named)
+        if self.output_map and (self._shares_outputs(own_classes) or not set(self.classes) <= set(own_classes)):
+            return let_outputs_share_classes(model, own_classes, self.output_map, named=named)
+        return select_classes(model, own_classes, self.classes, named=named)
+
+    def _shares_outputs(self, names: Collection[str]) -> bool:
+        """Return whether all outputs of the output map are among *names*."""
+        return self.output_map is not None and set(chain.from_iterable(self.output_map.outputs.values())) <= set(names)
 
 
 @dataclass(frozen=True, kw_only=True)

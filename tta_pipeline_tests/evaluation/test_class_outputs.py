@@ -13,15 +13,17 @@ from torch import nn
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
+from tta_pipeline.data.labels.output_map import OutputMap
 from tta_pipeline.data.labels.shipped_lists import shipped_classes, shipped_output_map
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.evaluator import Evaluator
+from tta_pipeline.evaluation.evaluator import Evaluator, _HiddenLabels
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.models.class_outputs import ClassOutputs
 from tta_pipeline.models.loaded_model import LoadedModel
+from tta_pipeline.models.model_kind import ModelContext
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.build_manifest import publish_shard_set
@@ -150,6 +152,17 @@ def test_a_method_that_reads_source_labels_is_refused(shard_set: ShardSet):
     assert evaluated(eata, shard_set).scores.num_samples == shard_set.manifest.num_samples
     with pytest.raises(EvaluationError, match=r"rmt reads the labels.*expected a method that reads no labels"):
         rmt.start(shard_set.manifest, seed=0)
+    with pytest.raises(EvaluationError, match="mine reads the labels"):
+        assert not _HiddenLabels(method="mine") == 0  # noqa: SIM201 - what a method asks of its labels
+
+
+def test_a_class_with_the_name_of_an_output_has_all_its_outputs():
+    """The class map decides, not the name."""
+    outputs = OutputMap(rule="mean", outputs={"dog": ("dog", "puppy"), "cat": ("cat",)})
+    context = ModelContext(name="small", classes=outputs.classes, output_map=outputs)
+    found = context.match_outputs(model(num_classes=3, class_outputs=None), ("dog", "puppy", "cat"), named="classes")
+
+    assert ClassOutputs(rule="mean", outputs=((0, 1), (2,))) == found.class_outputs
 
 
 def laid(folder: Path, *, rule: str) -> ExperimentResults:
