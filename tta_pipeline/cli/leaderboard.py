@@ -117,7 +117,7 @@ def leaderboard(
         elif by:
             output.write(answer, ())
         elif not output.is_for_people:
-            _write_for_programs(benchmark, connection, locations, output)
+            _write_for_programs(answer, connection, locations, output)
         else:
             _write_leaderboard(output.read(answer), connection, locations, output, before)
 
@@ -152,7 +152,9 @@ def _open_answer(
         return Answer(
             connection, AGREEMENT, [*as_parameters(found, _read_kept(found, benchmark)), benchmark, line, line]
         )
-    return Answer(connection, queries.BY_CORRUPTION if by else queries.ALL_LEADERBOARDS, [benchmark])
+    if by:
+        return Answer(connection, queries.BY_CORRUPTION, [benchmark])
+    return Answer(connection, queries.ALL_LEADERBOARDS, [benchmark], kept_as="board")
 
 
 def _read_lines(path: Path, line: str | None) -> "list[PublishedError]":
@@ -191,15 +193,13 @@ def _write_agreement(answer: "Answer", path: Path, line: str | None, output: Out
     output.write_table(choose_columns(table, output.form, columns), before=[*before, _AGREES])
 
 
-def _write_for_programs(benchmark: str | None, connection: Any, locations: Locations, output: Output) -> None:
+def _write_for_programs(answer: "Answer", connection: Any, locations: Locations, output: Output) -> None:
     """Write the leaderboard with its intervals; the database gives each column its type, also without a row."""
     from tta_pipeline.report import queries
     from tta_pipeline.report.answers import Answer
     from tta_pipeline.report.intervals import add_intervals
-    from tta_pipeline.report.tables import query
 
-    connection.execute(queries.ALL_LEADERBOARDS_ONCE, [benchmark])
-    table = query(connection, "FROM board")
+    table, _ = answer.table(None)
     wider = add_intervals(table, _find_intervals(table, connection, locations, compares=False))
     ends = [wider.column("error_low"), wider.column("error_high")]
     with Answer(connection, queries.BOARD_WITH_INTERVALS, ends) as whole:

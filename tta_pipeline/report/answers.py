@@ -39,14 +39,24 @@ class Answer:
     Python, and Ctrl-C at the moment when the main thread has just locked it leaves it locked forever.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        sql: str,
+        parameters: Sequence[object] = (),
+        *,
+        kept_as: str | None = None,
+    ) -> None:
         """Prepare the query *sql* with *parameters* bound; it runs when the result is first read.
+
+        A temporary table *kept_as* keeps the rows, in their order, for a second query.
 
         Raises:
             QuestionError: *sql* is not exactly one query.
         """
         _require_one_query(connection, sql)
         self._connection, self._sql, self._parameters = connection, sql, list(parameters)
+        self._kept_as = kept_as
         self._works: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
         self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         self._thread = Thread(target=_work, args=(self._works, self._results), name="question", daemon=True)
@@ -64,7 +74,7 @@ class Answer:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns; raises QuestionError if the query fails."""
-        self._run_in_thread(lambda: self._connection.execute(self._sql, self._parameters))
+        self._run_in_thread(self._execute)
         return tuple(column[0] for column in self._connection.description or ())
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
@@ -93,6 +103,13 @@ class Answer:
             lambda: self._connection.sql(self._sql, params=self._parameters).to_arrow_reader(_ROWS_OF_A_BATCH)
         )
         return reader.schema, iter(lambda: self._run_in_thread(lambda: next(reader, None)), None)
+
+    def _execute(self) -> None:
+        if self._kept_as is None:
+            self._connection.execute(self._sql, self._parameters)
+            return
+        self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._kept_as} AS {self._sql}", self._parameters)
+        self._connection.execute(f"FROM {self._kept_as}")
 
     def _run_in_thread(self, work: Callable[[], Result]) -> Result:
         """Return the result of *work* in DuckDB, which `__exit__` interrupts."""

@@ -20,13 +20,11 @@ ORDER BY benchmark, dataset, max(num_cells) OVER (PARTITION BY benchmark, datase
          subset, num_cells < num_cells_asked, num_cells DESC, mean_error, experiment
 """
 
-ALL_LEADERBOARDS_ONCE = f"CREATE OR REPLACE TEMP TABLE board AS {ALL_LEADERBOARDS}"
-"""Keeps the rows for `BOARD_WITH_INTERVALS`, in their order."""
-
 BOARD_WITH_INTERVALS = """
 FROM board
 POSITIONAL JOIN (SELECT unnest(?::DOUBLE[]) AS error_low, unnest(?::DOUBLE[]) AS error_high)
 """
+"""`ALL_LEADERBOARDS`, kept as `board`, with the ends of the interval of each row."""
 
 ORDERS = """
 SELECT benchmark, dataset, subset, experiment, sum(DISTINCT hash(corruption, severity, order_hash))
