@@ -1,11 +1,11 @@
 """How many orders of a stream are worth how many images: `python -m bench.seeds FOLDER`.
 
-FOLDER is that of `bench.leaderboard`. Each experiment sees the first 40 test images of each class of CIFAR-10,
+FOLDER is described in `bench.leaderboard`. Each experiment sees the first 40 test images of each class of CIFAR-10,
 corrupted here at severity 5, in one continual stream, in `NUM_SEEDS` orders. Three variances of its error follow from
 two-way analysis of variance without repetition (Searle, Casella and McCulloch 1992, "Variance components", section
-4.3): of photographs, of orders, and of what is left. They give the standard error for other numbers of both. Data and
-results are kept in $TTA_DATA_ROOT; finished evaluations are not repeated. The page is docs/results/seeds.md, with its
-data and picture.
+4.3): of photographs, of orders, and of what is left. From them follows the standard error for any number of
+photographs and orders. Data and results are kept in $TTA_DATA_ROOT; finished evaluations are not repeated. The page
+is docs/results/seeds.md, with its data and picture.
 """
 
 import sys

@@ -140,7 +140,7 @@ class Experiment(ConfigModel):
         if adapt and not self.entry.can_freeze:
             raise ValueError(
                 f"adapt is set, but {self.method} has no prediction without adapting; expected a method that has, such "
-                "as tent, eata or neo: change the method, or set `predicts_by_network=True` in the entry of your own"
+                "as tent, eata or neo: change the method, or set `predicts_by_network=True` in your own entry"
             )
         return self
 
