@@ -35,7 +35,7 @@ _AGREES = (
     "samples of so many images are that near in 95 % of cases. On the very same images, expect a smaller difference."
 )
 _PUBLISHED_COLUMNS = (
-    "benchmark", "generated", "experiment", "mean_error", "published_as", "published_error", "num_cells", "verdict",
+    "benchmark", "generated", "experiment", "mean_error", "published_as", "verdict", "published_error", "num_cells",
     "num_published", "chance_error", "error_change", "largest_change", "largest_at", "subset", "source", "dataset",
 )  # fmt: skip
 
