@@ -27,6 +27,7 @@ CLASS_MAPS = "class_maps"
 BENCHMARK_FILES = "benchmarks"
 SHARDS = "shards"
 RESULTS = "results"
+SOURCE_MODELS = "source_models"
 ADDED = "added"
 """Folder of other users' results: `added/<source>/results/`."""
 RESULT_FOLDERS = ("held_out", "loaders", "plans", "trainings", "tunings")
@@ -142,8 +143,8 @@ class Locations:
     def source_model(self, benchmark_name: str, model: str) -> Path:
         """Weights file of a model that a benchmark trains, in the store if there; facts are stored next to it."""
         name = f"{model}.safetensors"
-        shared = self._shared(benchmark_name, "source_models") / name
-        return shared if shared.exists() else self._of(benchmark_name, "source_models") / name
+        shared = self._shared(benchmark_name, SOURCE_MODELS) / name
+        return shared if shared.exists() else self._of(benchmark_name, SOURCE_MODELS) / name
 
     def training(self, benchmark_name: str, model: str) -> Path:
         """Folder of a training: its checkpoints, the last and the best weights."""

@@ -1,13 +1,13 @@
-"""Writes results for others: result files, predictions, plans and the benchmark file, in one folder."""
+"""Writes results for others: result files, predictions, plans, benchmark file, trained weights, in one folder."""
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.data.datasets.dataset_files import ENDING
-from tta_pipeline.domain.locations import RESULTS, Locations
+from tta_pipeline.domain.locations import RESULTS, SOURCE_MODELS, Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.published import (
     BENCHMARK_FILE,
@@ -32,6 +32,7 @@ _README = """# {title}
 | `results/` | the results, byte by byte: a JSON file for each segment of a stream, the prediction for each sample, and the plan of each experiment |
 | `benchmark.yaml` | the benchmark file, with its dataset's file, if it has one; paths are from the machine that evaluated |
 | `unaggregated_results.csv` | accuracy of each cell, in RobustBench's columns |
+| `source_models/` | weights of the models that were trained here, if any: copy the folder to `data/<benchmark>/` |
 | `citation.bib` | what to cite: methods, data, models |
 
 To add it to your leaderboard: `tta-pipeline results add FOLDER --as NAME`
@@ -98,6 +99,9 @@ def write_publication(
             own_set = file.with_name(f"{benchmark.dataset.name}{ENDING}")
             if own_set.exists():
                 shutil.copyfile(own_set, beside / own_set.name)
+        for path in _trained_weights(found, benchmark, locations):
+            (beside / SOURCE_MODELS).mkdir(exist_ok=True)
+            shutil.copyfile(path, beside / SOURCE_MODELS / path.name)
         (beside / "unaggregated_results.csv").write_text(unaggregated_csv(found), encoding="utf-8")
         (beside / "citation.bib").write_text(bibtex(found, benchmark), encoding="utf-8")
         (beside / "README.md").write_text(_readme(found, benchmark), encoding="utf-8")
@@ -107,6 +111,17 @@ def _files_of(found: PublishedExperiment, locations: Locations, benchmark: Bench
     predictions = [path for cell in found.cells if (path := cell.predictions_path)]
     plan = plan_path(locations, benchmark.name, found.name)
     return [plan, *(stored.path for stored in found.stored), *dict.fromkeys(predictions)]
+
+
+def _trained_weights(
+    found: Sequence[PublishedExperiment], benchmark: Benchmark, locations: Locations
+) -> Iterator[Path]:
+    """Yield weights and facts of the models that the benchmark trained, unless they were trained again since then."""
+    used = {(each.plan.labels.model, each.rows[0].setup.weights_sha256) for each in found}
+    for model, weights_sha256 in sorted(used):
+        weights = locations.source_model(benchmark.name, model)
+        if weights.exists() and hash_file(weights) == weights_sha256:
+            yield from (weights, weights.with_suffix(".json"))
 
 
 def _readme(found: Sequence[PublishedExperiment], benchmark: Benchmark) -> str:

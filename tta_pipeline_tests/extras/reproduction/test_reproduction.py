@@ -242,6 +242,17 @@ def test_what_is_published_is_what_lies_in_the_data_root(root: Path, published: 
     assert (published / "benchmark.yaml").read_bytes() == (root / "benchmarks" / "small.yaml").read_bytes()
 
 
+def test_weights_that_were_trained_here_travel_with_the_results(root: Path, published: Path, tmp_path: Path):
+    """Whoever copies them trains nothing; weights of a later training, which no result has, are left out."""
+    weights = {path.name: path.read_bytes() for path in (published / "source_models").iterdir()}
+    assert weights == {path.name: path.read_bytes() for path in (root / "small" / "source_models").iterdir()}
+
+    trained_again = shutil.copytree(root, tmp_path / "again", ignore=UNPUBLISHED)
+    next((trained_again / "small" / "source_models").glob("*.safetensors")).write_bytes(b"other")
+    assert ask(trained_again, "results", "publish", "small", str(tmp_path / "out")).exit_code == 0
+    assert not (tmp_path / "out" / "source_models").exists()
+
+
 def test_the_page_has_the_mean_errors_of_the_leaderboard(root: Path, published: Path):
     """And the number of cells that they are the mean of."""
     rows = json.loads(ask(root, "query", "--json", "SELECT experiment, mean_error FROM leaderboard").stdout)
