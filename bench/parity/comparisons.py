@@ -61,6 +61,7 @@ from bench.parity.clip_methods import (
     tps,
 )
 from bench.parity.comparison import Comparison
+from bench.parity.zeroth_order import fozo
 from tta_pipeline.methods.teachers.memory_bank import BalancedBank
 from tta_pipeline.methods.teachers.petta import Petta
 
@@ -76,6 +77,7 @@ COMMITS: Mapping[str, str] = {
     "awesomealex1/NEO": "cd8ac01c4d981aee274b77a07ebb0712dd54db98",
     "Yushu-Li/ECALP": "96ddf0bd482a44bcca460b6ff58eaa2597512851",
     "cfuchs2023/OGA": "b91d449a28d0958849c43dc7f698405b9fcfe4b4",
+    "eVI-group-SCU/FOZO": "5bc3e5ca8194ff54e6cc1e334ecbf22d869b9a76",
     "elaine-sui/TPS": "556db0fe310f029fc7b796ffa83eaa64c578b505",
     "hee-suk-yoon/C-TPT": "085e6c2e3d2da647ca42dcef163e0cbd4bf30a67",
     "idstcv/OnZeta": "befef06dd681c30a8c2ecedd4d5bfe4847a3a963",
@@ -274,6 +276,11 @@ COMPARISONS: Sequence[Comparison] = (
     ),
     Comparison(
         title="imse", method="imse", repository="baek85/IMSE", theirs=imse, network=vit, changes={"e_margin": 0.9}
+    ),
+    Comparison(title="fozo", method="fozo", repository="eVI-group-SCU/FOZO", theirs=fozo, network=vit),
+    Comparison(
+        title="fozo, two directions", method="fozo", repository="eVI-group-SCU/FOZO", theirs=fozo, network=vit,
+        changes={"num_directions": 2, "lr": 0.01},
     ),
     Comparison(title="lame", method="lame", repository=MD, theirs=lame, as_theirs=torch.exp),
     Comparison(

@@ -99,11 +99,10 @@ differences of logits, and the reason.
 {scene} Both sides use preset `cifar`, the same seed and float32, unless a row is marked bfloat16. The authors' code
 runs
 unchanged except for
-stand-ins for data and models, renamed torchvision arguments, the CPU instead of CUDA, and our random numbers in UniEnt
-and SoTTA. mariodoebler/test-time-adaptation replaces repositories that cannot be imported or have no settings for
-CIFAR. REM, IMSE and rows with CLIP in their name use a small ViT with random weights, so their errors mean nothing.
-Other
-methods for CLIP use the ResNet-20 as image tower and its last layer as text features.
+stand-ins for data and models, renamed torchvision arguments, the CPU instead of CUDA, and our random numbers in UniEnt,
+SoTTA and FOZO. mariodoebler/test-time-adaptation replaces repositories that cannot be imported or have no settings for
+CIFAR. REM, IMSE, FOZO and rows with CLIP in their name use a small ViT with random weights, so their errors mean
+nothing. Other methods for CLIP use the ResNet-20 as image tower and its last layer as text features.
 
 Not compared:
 

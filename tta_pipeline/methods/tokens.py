@@ -43,6 +43,15 @@ class Tokens:
         attention = self._attention
         return int(attention.qkv.in_features if hasattr(attention, "qkv") else attention.embed_dim)
 
+    def draw_prompts(self, prompts: torch.Tensor, generator: torch.Generator) -> None:
+        """Draw *prompts*, any shape, uniformly within Xavier's bound for a linear layer from a patch to a token.
+
+        The patch has three colours. The initialisation is that of visual prompt tuning (Jia et al. 2022), which the
+        programs of FOA and FOZO share.
+        """
+        bound = math.sqrt(6 / (3 * self.patch_area + self.width))
+        prompts.uniform_(-bound, bound, generator=generator)
+
     @contextmanager
     def only(self, patches: torch.Tensor) -> Iterator[None]:
         """Make forward passes use only the prefix and the *patches* with these indices, int64 (B, M)."""

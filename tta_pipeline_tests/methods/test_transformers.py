@@ -72,6 +72,7 @@ NEED_ONE_CLASSIFIER = {
     "shot_im",
     "unient",
     "foa",
+    "fozo",
 }
 NUM_ADDED = {
     "lora": dict.fromkeys(NETWORKS, 32) | dict.fromkeys(("timm Swin", "torchvision Swin"), 46)

@@ -161,14 +161,28 @@ def moments(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return mean, (sum((row - mean) ** 2 for row in rows) / max(1, len(rows) - 1)).sqrt()
 
 
+def source_moments(model: VisionTransformer, source_size: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the moments of each layer's class token over the source, without prompts."""
+    source = torch.cat([images for images, _ in source_batches()])[:source_size]
+    return [moments(layer) for layer in layers_of_class_token(model, source, torch.zeros(0, 16))]
+
+
+def fitness(logits: torch.Tensor, layers: list[torch.Tensor], wanted: list, *, weight: float) -> float:
+    """Return the entropies of *logits* (B, K) plus the distance of the *layers*' moments from those *wanted*."""
+    value = sum(entropy(row) for row in logits)
+    for layer, both in zip(layers, wanted, strict=True):
+        for own, of_source in zip(moments(layer), both, strict=True):
+            value += weight * len(logits) / 64 * sum((own - of_source) ** 2)
+    return float(value)
+
+
 @torch.no_grad()
 def plain_foa(
     stream: list[torch.Tensor], *, source_size: int, weight: float, gamma: float, alpha: float
 ) -> list[torch.Tensor]:
     """Return logits for each batch; only the search is not written out, which has tests of its own."""
     model = vit_model()
-    source = torch.cat([images for images, _ in source_batches()])[:source_size]
-    wanted = [moments(layer) for layer in layers_of_class_token(model, source, torch.zeros(0, 16))]
+    wanted = source_moments(model, source_size)
     search = CmaEs(torch.zeros(32, dtype=torch.float64), step_size=0.5, population_size=5)
     generator = torch.Generator().manual_seed(0)
     best = (torch.rand(32, dtype=torch.float64, generator=generator) * 2 - 1) * math.sqrt(6 / (3 * 4 * 4 + 16))
@@ -178,11 +192,7 @@ def plain_foa(
         values, features = [], []
         for candidate in candidates:
             layers = layers_of_class_token(model, images, candidate.float().view(2, 16))
-            value = sum(entropy(row) for row in model.heads(layers[-1]))
-            for layer, both in zip(layers, wanted, strict=True):
-                for own, of_source in zip(moments(layer), both, strict=True):
-                    value += weight * len(images) / 64 * sum((own - of_source) ** 2)
-            values.append(value.item())
+            values.append(fitness(model.heads(layers[-1]), layers, wanted, weight=weight))
             features.append(layers[-1])
         search.tell(candidates, torch.tensor(values))
         found = values.index(min(values))
@@ -271,6 +281,52 @@ def test_foa_shifts_by_the_batches_before():
     assert torch.equal(still[0], shifted[0])
     assert torch.equal(shifted[1], all_at_once[1])
     assert (still[1] - shifted[1]).abs().max() > 0.01
+
+
+@torch.no_grad()
+def plain_fozo(stream: list[torch.Tensor], *, num_directions: int) -> tuple[list[torch.Tensor], list[float]]:
+    """Return logits for each batch, and the distance of the candidates after each."""
+    model, generator = vit_model(), torch.Generator().manual_seed(0)
+    wanted = source_moments(model, 50_000)
+    prompts = (torch.rand(3, 16, generator=generator) * 2 - 1) * math.sqrt(6 / (3 * 4 * 4 + 16))
+    scale, rate, mean_loss, average = 0.5, 0.08, None, None
+    predicted, scales = [], []
+    for images in stream:
+        shift = 0 if average is None else wanted[-1][0] - average
+        step, found, features = torch.zeros(3, 16), {}, []
+        for _ in range(num_directions):
+            direction = torch.randn(3, 16, generator=generator)
+            both = []
+            for sign in (1, -1):
+                layers = layers_of_class_token(model, images, prompts + sign * scale * direction)
+                logits = model.heads(layers[-1] + shift)
+                both.append(fitness(logits, layers, wanted, weight=0.4))
+                found[both[-1]] = logits
+                features.append(layers[-1])
+            step += (both[0] - both[1]) / (2 * scale) * direction / num_directions
+        best = min(found)
+        predicted.append(found[best])
+        mean_loss = best if mean_loss is None else 0.9 * mean_loss + 0.1 * best
+        scale, rate = (0.5, 0.1) if best > 1.05 * mean_loss else (max(0.9 * scale, 0.2), 0.7 * rate + 0.1)
+        scales.append(scale)
+        prompts -= rate * step
+        mean = 2 * torch.cat(features).mean(0)
+        average = mean if average is None else 0.1 * mean + 0.9 * average
+    return predicted, scales
+
+
+@pytest.mark.parametrize("num_directions", [1, 2])
+def test_fozo_follows_its_formula(num_directions: int):
+    """Prompts move against the slope between two candidates, whose distance shrinks until a loss rises."""
+    first, second, third, fourth = stream()
+    images = [first, second, torch.cat([third, first]), fourth, first[:1]]
+    settings = {"source_data": source_batches(), "num_directions": num_directions}
+    adapted = build("fozo", vit_model(), num_classes=NUM_CLASSES, **settings)
+    expected, scales = plain_fozo(images, num_directions=num_directions)
+
+    torch.testing.assert_close(expected, predictions(adapted, images), rtol=0, atol=1e-4)
+    assert [0.45, 0.405, 0.5, 0.45, 0.405] == pytest.approx(scales)
+    assert 2 * num_directions * 31 == adapted.num_forwards
 
 
 class Int8Linear(nn.Module):

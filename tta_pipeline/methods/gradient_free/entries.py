@@ -9,25 +9,47 @@ from tta_pipeline.methods.entry import PRESETS, USUAL_SETS, Hyperparameters, Met
 from tta_pipeline.util.config_model import MAX_COUNT
 
 
-class FoaHyperparameters(Hyperparameters):
-    """Hyperparameters of FOA."""
+class AlignedHyperparameters(Hyperparameters):
+    """Hyperparameters of every method that aligns activations with those of source images."""
+
+    source_size: int = Field(default=50_000, ge=1, le=MAX_COUNT)
+    """Number of source images for the statistics of activations, or all if there are fewer. The default is the
+    authors' number, the size of ImageNet's validation set."""
+    fitness_lambda: float = Field(default=0.4, ge=0, allow_inf_nan=False)
+    """Weight of the discrepancy of activations for a batch of 64; proportional for other sizes, since entropies are
+    summed."""
+
+
+class PromptHyperparameters(AlignedHyperparameters):
+    """Hyperparameters of every method that learns prompts of a ViT."""
 
     num_prompts: int = Field(default=3, ge=1, le=MAX_COUNT)
     """Number of prompt tokens."""
+
+
+class FoaHyperparameters(PromptHyperparameters):
+    """Hyperparameters of FOA."""
+
     population_size: int = Field(default=28, ge=4, le=MAX_COUNT)
     """Number of candidates that predict each batch, including the best of the previous batch (K in the paper)."""
     step_size: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Standard deviation of the first candidates, in the units of a token."""
-    fitness_lambda: float = Field(default=0.4, ge=0, allow_inf_nan=False)
-    """Weight of the discrepancy of activations for a batch of 64; proportional for other sizes, since entropies are
-    summed."""
-    source_size: int = Field(default=50_000, ge=1, le=MAX_COUNT)
-    """Number of source images for the statistics of activations, or all if there are fewer. The default is the
-    authors' number, the size of ImageNet's validation set."""
     shift_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Fraction of the way to the source's mean by which features are shifted (gamma in the paper)."""
     shift_momentum: float = Field(default=0.1, gt=0, le=1)
     """Weight of a batch in the moving average of the features (alpha in the paper)."""
+
+
+class FozoHyperparameters(PromptHyperparameters):
+    """Hyperparameters of FOZO."""
+
+    lr: float = Field(default=0.08, gt=0, le=3)
+    """Learning rate before the first batch (eta in equation 7 of the paper); the rate tends to a third."""
+    perturbation_scale: float = Field(default=0.5, ge=0.2, le=0.5)
+    """Standard deviation of the first candidates around the prompts (epsilon in the paper); later ones are between 0.2
+    and 0.5."""
+    num_directions: int = Field(default=1, ge=1, le=MAX_COUNT)
+    """Number of random directions for each batch (n in equation 6 of the paper); each takes two forward passes."""
 
 
 class LameHyperparameters(Hyperparameters):
@@ -77,6 +99,27 @@ METHODS: Mapping[str, MethodEntry] = {
             title="Test-Time Model Adaptation with Only Forward Passes",
         ),
         passes=28,
+    ),
+    "fozo": MethodEntry(
+        implementation="tta_pipeline.methods.gradient_free.fozo:Fozo",
+        summary="Learns prompts for a ViT by the slope between two forward passes, and shifts features to the source's "
+        "mean.",
+        adapts="prompts, mean feature",
+        prediction="the better candidate's, shifted",
+        layers="linear head",
+        presets=dict.fromkeys(PRESETS, FozoHyperparameters()),
+        published={"imagenet_vit": {"imagenet_c": {}, "imagenet_r": {}, "imagenet_sketch": {}}},
+        written_from="authors' code",
+        source_data="required",
+        needs="vit",
+        paper=Paper(
+            authors="Wang, Xingyu and Wang, Tao",
+            venue="CVPR",
+            year=2026,
+            arxiv="2603.04733",
+            title="FOZO: Forward-Only Zeroth-Order Prompt Optimization for Test-Time Adaptation",
+        ),
+        passes=2,
     ),
     "lame": MethodEntry(
         implementation="tta_pipeline.methods.gradient_free.lame:Lame",
