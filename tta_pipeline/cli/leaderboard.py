@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from tta_pipeline.report.tables import Table
 
 _LEADERBOARD_COLUMNS = (
-    "benchmark", "generated", "untrained", "experiment", "protocol", "mean_error", "sd_error",
+    "benchmark", "untrained", "experiment", "protocol", "generated", "mean_error", "sd_error",
     "error_worst_10pct_seeds", "mean_error_at_5", "clean_error", "ms_per_image", "num_cells", "subset", "num_runs",
     "num_diverged", "without_file", "dataset",
 )  # fmt: skip
 _CORRUPTION_COLUMNS = (
-    "benchmark", "generated", "untrained", "corruption", "experiment", "protocol", "mean_error", "sd_error",
+    "benchmark", "untrained", "corruption", "experiment", "protocol", "generated", "mean_error", "sd_error",
     "error_at_5", "mean_ece", "num_cells", "subset", "num_runs", "dataset",
 )  # fmt: skip
 _AGREES = (

@@ -71,9 +71,10 @@ def choose_columns(table: "Table", form: Form, columns: Sequence[str]) -> "Table
             a note.
     """
     from tta_pipeline.report.formats import drop_overflow
-    from tta_pipeline.report.tables import drop_obvious_columns, mark_rows, shorten
+    from tta_pipeline.report.tables import best_cells, drop_obvious_columns, mark_rows, shorten
 
     table = drop_obvious_columns(mark_rows(table))
+    table = replace(table, best=best_cells(table))  # rows compare by columns that may be left out
     if form.is_wide:
         return table
     # A note before the table gives what holds for all rows.

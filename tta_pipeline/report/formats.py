@@ -5,7 +5,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any, TextIO
 
 from rich.cells import cell_len
@@ -37,10 +37,16 @@ def as_terminal(
 
 
 def drop_overflow(table: Table, width: int) -> tuple[Table, tuple[str, ...]]:
-    """Return the first columns of *table*, as many as `as_terminal` fits into *width*, and the names of the others."""
-    ends = list(accumulate(_column_widths(table, "\n", column_title)))
-    num_shown = max(1, sum(end <= width for end in ends))
-    return table.select(range(num_shown)), table.columns[num_shown:]
+    """Return *table* without the last columns, which `as_terminal` cannot fit into *width*, and their names.
+
+    The first column and the mean error always stay.
+    """
+    widths = dict(zip(table.columns, _column_widths(table, "\n", column_title), strict=True))
+    for name in reversed(table.columns[1:]):
+        if sum(widths.values()) > width and name != "mean_error":
+            del widths[name]
+    left_out = tuple(name for name in table.columns if name not in widths)
+    return table.without(*left_out), left_out
 
 
 def _column_widths(table: Table, between_words: str, title: Callable[[str], str]) -> Sequence[int]:

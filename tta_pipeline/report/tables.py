@@ -20,6 +20,8 @@ class Table:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
+    best: frozenset[tuple[int, str]] | None = None
+    """Row number and column of each value in bold, if they were judged before columns were left out."""
 
     def column(self, name: str) -> list[Any]:
         """Return the values of one column."""
@@ -197,6 +199,8 @@ _COMPARABLE = (
 
 def best_cells(table: Table) -> frozenset[tuple[int, str]]:
     """Return row number and column of each value that is the best among comparable rows."""
+    if table.best is not None:
+        return table.best
     kept = [name for name in _COMPARABLE if name in table.columns]
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, key in enumerate(zip(*(table.column(name) for name in kept), strict=True) if kept else ()):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tta_pipeline.cli.table_output import Form, choose_columns
 from tta_pipeline.report.formats import as_csv, as_latex, as_terminal, drop_overflow, write_json
 from tta_pipeline.report.tables import (
     Table,
@@ -142,12 +143,22 @@ def test_a_narrow_terminal_breaks_headings_and_nothing_else():
 
 
 def test_columns_without_room_are_left_out_and_named():
-    """The last ones; what is left fits, and the first column always stays."""
+    """The last ones; what is left fits, and the first column and the error always stay."""
     shown, left_out = drop_overflow(TABLE, 36)
 
     assert ("images_per_s",) == left_out
     assert max(map(len, as_terminal(shown, width=36).splitlines())) <= 36
-    assert ("benchmark",) == drop_overflow(TABLE, 1)[0].columns
+    assert ("benchmark", "mean_error") == drop_overflow(TABLE, 1)[0].columns
+
+
+def test_rows_are_judged_before_columns_are_left_out():
+    """A mean over fewer cells is never the best, even if a narrow terminal does not show the number of cells."""
+    form = Form(name="table", is_wide=False, width=30, is_styled=True)
+    shown = choose_columns(TABLE, form, TABLE.columns)
+
+    assert "num_cells" not in shown.columns
+    assert (0, "mean_error") in best_cells(shown)
+    assert (2, "mean_error") not in best_cells(shown)
 
 
 def test_an_interval_stands_behind_its_value():
