@@ -1,7 +1,9 @@
 """What a reader sees of the charts: names that can be read, and intervals of the values they belong to."""
 
+import json
 import re
-from itertools import combinations
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
@@ -18,9 +20,10 @@ from tta_pipeline.report.queries import WHERE_THE_TIME_GOES
 from tta_pipeline.report.significance.estimates import Estimate
 from tta_pipeline.report.tables import Table, query
 from tta_pipeline.report.time_figures import stage_bars
-from tta_pipeline.report.tuning_figures import criteria_gaps
+from tta_pipeline.report.tuning_figures import criteria_gaps, error_over_grid
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
+from tta_pipeline_tests.extras.tuning.tuned import choice, trial
 from tta_pipeline_tests.results.database.made import record
 
 COLUMNS = ("protocol", "subset", "num_cells", "experiment", "ms_per_image", "mean_error")
@@ -149,3 +152,28 @@ def test_a_last_batch_of_few_images_makes_no_spike():
     assert len(panels) == 2
     assert len({line.get_color() for line in drawn}) == len(drawn) == 12
     assert [0.8, 0.496, 0.496] == pytest.approx(list(drawn[0].get_ydata()))
+
+
+@pytest.mark.parametrize(
+    ("grid", "left_out", "num_panels", "labels"),
+    [
+        ({"lr": [0.001, 0.1]}, 0, 1, ["0.001", "0.1"]),
+        ({"lr": [0.001, 0.1], "optimizer": ["sgd", "adam"]}, 0, 1, ["sgd", "adam"]),  # a map, besides its scale
+        ({"lr": [0.001, 0.1], "optimizer": ["sgd", "adam"]}, 1, 2, ["0.001", "0.1"]),
+    ],
+)
+def test_a_tuning_is_a_curve_a_map_or_a_panel_for_each_value(
+    grid: Mapping[str, Sequence[object]], left_out: int, num_panels: int, labels: list[str]
+):
+    """A curve over one hyperparameter, a map over two; a map with holes would say what was not tried."""
+    values = [json.dumps(dict(zip(grid, each, strict=True))) for each in product(*grid.values())]
+    tried = [trial(each, {"spatter|5": 0.1 + 0.2 * n}) for n, each in enumerate(values[left_out:])]
+    run = choice(*tried, grid=json.dumps(grid), num_combinations=len(values))
+
+    figure = error_over_grid(run)
+
+    figure.draw_without_rendering()
+    panels = [axis for axis in figure.axes if axis.get_label() != "<colorbar>"]
+    assert num_panels == len(panels)
+    assert labels == [each.get_text() for each in panels[0].get_xticklabels()]
+    assert f"error {run.error:.1%}" in figure.get_suptitle()

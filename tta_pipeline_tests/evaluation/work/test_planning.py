@@ -16,7 +16,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.work.costs import Costs
-from tta_pipeline.evaluation.work.planned_runs import REPORT, STAGES, describe_runs
+from tta_pipeline.evaluation.work.planned_runs import REPORT, STAGES, PlannedRun, describe_runs
 from tta_pipeline.evaluation.work.planner import Planner
 from tta_pipeline.evaluation.work.unfinished import FingerprintComparison
 from tta_pipeline.methods import METHODS
@@ -118,6 +118,14 @@ def test_what_is_to_do_is_said_in_a_sentence(finished):
     assert re.fullmatch(r"to do: run 1 evaluation in 1 Dagster run \(about \d+ s\), write the report", said)
     assert "make 77 shard sets, train 1 model, run " in said_of_nothing_known
     assert "how long is not known" in said_of_nothing_known
+
+
+@pytest.mark.parametrize(("expected_s", "said"), [(0.2, "1 s"), (89, "89 s"), (600, "10 min"), (9000, "2.5 h")])
+def test_times_are_said_as_people_count_them(expected_s: float, said: str):
+    """Two devices take half of it."""
+    run = PlannedRun(stage="evaluations", assets=("evaluation/tent",), expected_s=2 * expected_s)
+
+    assert f"(about {said})" in describe_runs((run,), num_devices=2)
 
 
 def test_a_cell_without_its_result_is_left(finished):

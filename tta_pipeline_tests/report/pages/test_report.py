@@ -473,6 +473,7 @@ def test_experiments_on_the_same_subset_are_compared(locations: Locations, tmp_p
     (tmp_path / "figures").mkdir()
     assert (protocol == "continual") == bool(_write_samples(found, locations, tmp_path).why_none)
     assert re.search(r"lowest mean error of 3 experiments on 4 cells \(.*1000.* samples of each\)", headline(found, {}))
+    assert headline(replace(found, errors={"tent": found.errors["tent"]}), {}).startswith("tent has a mean error of ")
 
 
 def _rows(text: str) -> list[list[str]]:
