@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tta_pipeline.report.tables import Table
     from tta_pipeline.results.evaluation_record import Evaluation
 
+_LONGEST_NAME = 14
+"""Characters of an experiment's name in a heading; for longer ones the columns are called A and B."""
 _RUN_COLUMNS = (
     "benchmark", "dataset", "generated", "experiment", "corruption", "severity", "error_a", "error_b", "error_change",
     "speed_ratio", "seed", "subset", "same_settings", "same_predictions",
@@ -249,13 +251,26 @@ def _write_comparisons(rows: "Sequence[Comparison]", sentences: "Sequence[str]",
     names = tuple(field.name for field in fields(Comparison))
     answer = TableAnswer(Table(columns=names, rows=tuple(tuple(asdict(row).values()) for row in rows)))
     if output.is_for_people:
-        output.write_table(_shown(output.read(answer), rows[0], output), before=[*sentences, *notes])
+        long_names = [] if output.form.is_wide else _say_letters(rows[0])
+        output.write_table(_shown(output.read(answer), rows[0], output), before=[*sentences, *notes, *long_names])
     else:
         output.write(answer, ())
 
 
+def _headings(first: "Comparison") -> tuple[str, str]:
+    """Return what the columns call the two experiments: their names, or A and B if a name is too long."""
+    names = (first.experiment_a, first.experiment_b)
+    return names if max(map(len, names)) <= _LONGEST_NAME else ("A", "B")
+
+
+def _say_letters(first: "Comparison") -> list[str]:
+    """Return which experiments A and B are, if the columns have these letters."""
+    names = (first.experiment_a, first.experiment_b)
+    return [] if _headings(first) == names else ["In the table, A is {} and B is {}.".format(*names)]
+
+
 def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
-    """Return the columns for people, with the experiments' names instead of A and B.
+    """Return the columns for people, with the experiments' names instead of A and B if they are short.
 
     The gain of A is the error of B - the error of A. The first row of classes is over all classes. A p-value at the
     limit of the draws is marked with <=. If all predictions are the same, there are no intervals.
@@ -266,7 +281,8 @@ def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
         return choose_columns(table, output.form, ())
     if all(table.column("same_predictions")):
         table = table.without("error_change_low", "error_change_high", "min_detectable_diff")
-    error_a, error_b = f"{first.experiment_a}_error", f"{first.experiment_b}_error"
+    a, b = _headings(first)
+    error_a, error_b = f"{a} error", f"{b} error"
     named = {"error_a": error_a, "error_b": error_b, "class_name": "class", "min_detectable_diff": "shown_from"}
     streams = [name for name in ("stream", "seed") if len({*table.column(name)} - {None}) > 1]
     what = ["class"] if any(table.column("class_name")) else ["corruption", "severity"]
@@ -277,5 +293,4 @@ def _shown(table: "Table", first: "Comparison", output: Output) -> "Table":
     table = table.with_values("class_name", [name or "all" for name in table.column("class_name")])
     renamed = replace(table, columns=tuple(named.get(name, name) for name in table.columns))
     shown = choose_columns(renamed, output.form, columns)
-    gain = f"{first.experiment_a}_gain"
-    return replace(shown, columns=tuple(gain if name == "error_change" else name for name in shown.columns))
+    return replace(shown, columns=tuple(f"{a} gain" if name == "error_change" else name for name in shown.columns))

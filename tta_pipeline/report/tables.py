@@ -142,7 +142,7 @@ def name_class(classes: Sequence[str], number: int) -> str:
     return classes[number] if 0 <= number < len(classes) else f"class {number}"
 
 
-_CHANGE = ("change", "change_low", "change_high", "_gain")
+_CHANGE = ("change", "change_low", "change_high", " gain")
 _P_VALUES = ("p_value", "p_holm")
 _PERCENT = (
     "error", "error_worst_10pct_seeds", "error_at_5", "error_a", "error_b", "error_low", "error_high", "ece", "share",
@@ -415,7 +415,9 @@ HEADINGS = {
 
 
 def column_title(column: str) -> str:
-    """Return the name of a column in words, as in a sentence."""
+    """Return the name of a column in words, as in a sentence; a heading that has words already is left as it is."""
+    if " " in column:
+        return column
     title = HEADINGS.get(column) or re.sub(r"_s$", " (s)", column.removeprefix("num_")).replace("_", " ")
     return title[0].lower() + title[1:] if title[1:2].islower() else title
 

@@ -142,6 +142,15 @@ def test_a_narrow_terminal_breaks_headings_and_nothing_else():
     assert "\x1b" not in as_terminal(TABLE, width=50)
 
 
+def test_a_name_in_a_heading_stays_whole():
+    """The columns of a comparison have the names of experiments, which a narrow terminal does not take apart."""
+    table = Table(columns=("tent_seeds error", "tent_seeds gain"), rows=((0.25, 0.125),))
+
+    heading, words, row = as_terminal(table, width=20).splitlines()
+    assert (["tent_seeds", "tent_seeds"], ["error", "gain"]) == (heading.split(), words.split())
+    assert ["25.0%", "+12.5%"] == row.split()
+
+
 def test_columns_without_room_are_left_out_and_named():
     """The last ones; what is left fits, and the first column and the error always stay."""
     shown, left_out = drop_overflow(TABLE, 36)
