@@ -355,6 +355,14 @@ def test_a_result_is_that_of_the_pipeline(sweep: Project):
     assert tta.evaluate(method, small / "shards/contrast/5", limit=40).scores.num_samples == 40
 
 
+def test_a_method_with_other_classes_than_the_shards_is_refused(sweep: Project):
+    """A label would be another class of the model, and the error near 100 %."""
+    method = tta.build("source", torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(1000)), num_classes=1000)
+
+    with pytest.raises(tta.PipelineError, match=r"source has 1,000 outputs.*10 classes"):
+        tta.evaluate(method, sweep.locations.root / "small/shards/contrast/5")
+
+
 NEW_METHOD = """
 from tta_pipeline.methods.batch_norm.norm import Norm
 

@@ -27,6 +27,7 @@ from tta_pipeline.results.evaluation_parts import WITHOUT_FILE
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.plans import Labels
 from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.plurals import count_of
 from tta_pipeline.util.progress import Reporter, quiet_reporter
 from tta_pipeline.util.source_code import find_module, source_sha256
 
@@ -107,8 +108,8 @@ def evaluate(
     Raises:
         ManifestError: the shards do not match the manifest.
         ImagesError, StreamError: a sample cannot be read or decoded, or the URL has no shards.
-        EvaluationError: not every sample was seen exactly once, the device is out of memory, or the method's code was
-            edited after its import.
+        EvaluationError: the method has not one output for each class of the shards, not every sample was seen exactly
+            once, the device is out of memory, or the method's code was edited after its import.
     """
     if precision == "fp16" and method.hyperparameters.takes_gradients:
         raise EvaluationError(
@@ -117,6 +118,7 @@ def evaluate(
         )
     with arithmetic(method.device.type, precision):
         found = shards if isinstance(shards, Shards) else open_shards(shards)
+        _require_same_classes(method, found)
         threads = num_threads or default_decode_threads()
         subset_name = _subset_name(found, limit)
         with timed() as scan:
@@ -145,6 +147,18 @@ def evaluate(
             return result.row
         facts = {each.name: getattr(result.row, each.name) for each in fields(result.row)}
         return KeptEvaluation(**facts, predictions=result.samples.to_table(found.shard_set.index))
+
+
+def _require_same_classes(method: Method, shards: Shards) -> None:
+    """Refuse a method whose outputs are not the classes of *shards*: a label would be another class of the model."""
+    num_classes = len(shards.classes)
+    if method.num_classes != num_classes:
+        raise EvaluationError(
+            f"{method.name} has {method.num_classes:,} outputs, but {shards.manifest.cell.key} has "
+            f"{count_of(num_classes, 'class')}; expected one output for each class: build the method with "
+            f"num_classes={num_classes} on a model with these outputs, or make the shards with the class map of the "
+            "model"
+        )
 
 
 def _subject(
