@@ -38,6 +38,12 @@ class SampleIndex:
         pq.write_table(self.table, sink, compression="zstd", write_statistics=False)
         return bytes(sink.getvalue())
 
+    @property
+    def labels_sha256(self) -> str:
+        """sha256 of the key and the label of each sample, one sample per line."""
+        lines = (f"{key}\t{label}" for key, label in zip(self.keys, self.labels.tolist(), strict=True))
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
     @cached_property
     def keys(self) -> list[str]:
         """The webdataset key of each sample."""

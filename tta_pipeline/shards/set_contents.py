@@ -113,6 +113,7 @@ def publish_contents(folder: Path, contents: SetContents, class_map: ClassMap, f
             **facts,
             "payload_bytes": contents.payload_bytes,
             "classes": class_map.classes,
+            "labels_sha256": index.labels_sha256,
             "samples_sha256": hashlib.sha256(index.serialise()).hexdigest(),
         }
     )

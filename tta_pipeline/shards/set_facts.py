@@ -146,19 +146,29 @@ class Manifest(SetFacts):
     """The content of a shard set, as read back from the shards."""
 
     format: Literal["tta_pipeline/manifest"] = "tta_pipeline/manifest"
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     classes: tuple[str, ...]
     """Class names in the order of their labels."""
+    labels_sha256: Sha256
+    """sha256 of the key and the label of each sample in stored order."""
     samples_sha256: Sha256
-    """Hash of `samples.parquet`."""
+    """Hash of `samples.parquet`, whose bytes also depend on the library that wrote it."""
     files: tuple[str, ...] = ()
     """Patterns of the shards' names, if the set was adopted from a folder with other tars; if empty, all tars."""
 
     def serialise(self) -> bytes:
-        """Return the bytes of `manifest.json`: no times or machine names, so equal sets have equal bytes."""
-        return (json.dumps(self.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+        """Return the bytes of `manifest.json`."""
+        return _as_json(self.model_dump(mode="json"))
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of `manifest.json`, the identity of the shard set."""
-        return hashlib.sha256(self.serialise()).hexdigest()
+        """The identity of the shard set: the hash of all that decides its samples, their labels and their order.
+
+        On every machine, equal images make equal sets: so the hash leaves out when the files of the source were
+        changed, and which version of Arrow wrote the index.
+        """
+        return hashlib.sha256(_as_json(self.model_dump(mode="json", exclude={"source", "samples_sha256"}))).hexdigest()
+
+
+def _as_json(content: dict[str, object]) -> bytes:
+    return (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()

@@ -70,7 +70,7 @@ def test_a_person_is_told_which_shards_are_others(data: Locations):
     own = results_of(data, protocol="continual")
     evaluated(own, SEVERITY_5)
     path = data.shards("small", NOISE_5) / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"samples_sha256": "0" * 64}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"labels_sha256": "0" * 64}))
 
     (plan,) = own.plans(SEVERITY_5)
     noise, contrast = Board(inputs=inputs_of(own)).standings(plan)

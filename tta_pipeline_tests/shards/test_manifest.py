@@ -1,17 +1,21 @@
 """The manifest is what the shards are; when one of them changes, somebody says so."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tta_pipeline.data.images.folder_tree import FolderTree
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.manifest import read_record
+from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.shards.verification import find_missing_classes, find_shard_problems
@@ -37,6 +41,32 @@ def test_totals_are_those_of_the_samples(shard_set: ShardSet):
     assert manifest.payload_bytes == shard_set.index.sizes.sum()
     assert manifest.shard_bytes == sum(path.stat().st_size for path in shard_set.folder.glob("*.tar"))
     assert [6, 7, 7] == np.bincount(shard_set.index.shards).tolist()
+
+
+def test_equal_images_make_equal_sets_whenever_they_were_saved(
+    shard_set: ShardSet, write: Callable, tree: FolderTree, tmp_path: Path
+):
+    """So results of other machines can be compared; only in the source's listing do the two manifests differ."""
+    for path in tree.root.rglob("*.JPEG"):
+        os.utime(path, ns=(1, 1))
+    write(tmp_path / "later")
+    later = publish_shard_set(tmp_path / "later", CLASS_MAP, QUIET).shard_set
+
+    assert shard_set.manifest.sha256 == later.manifest.sha256
+    assert {"version"} == {
+        name for name, value in shard_set.manifest.source if value != getattr(later.manifest.source, name)
+    }
+
+
+def test_other_labels_make_another_set_though_the_shards_are_the_same(shard_set: ShardSet):
+    """As of shards with numbers for classes, whose meaning a list elsewhere gives."""
+    table = shard_set.index.table
+    column = table.schema.get_field_index("label")
+    turned = SampleIndex(table=table.set_column(column, "label", pa.array(2 - shard_set.index.labels)))
+    other = shard_set.manifest.model_copy(update={"labels_sha256": turned.labels_sha256})
+
+    assert shard_set.manifest.labels_sha256 == shard_set.index.labels_sha256
+    assert shard_set.manifest.sha256 != other.sha256
 
 
 def test_a_copy_of_the_shards_has_the_same_manifest(shard_set: ShardSet, tmp_path: Path):
@@ -139,8 +169,8 @@ def test_a_class_without_samples_is_named(shard_set: ShardSet):
 @pytest.mark.parametrize(
     ("edit", "named"),
     [
-        (lambda content: {**content, "version": 3}, "version is 3"),
-        (lambda content: {**content, "version": 1, "num_samples": "x"}, "version is 1 (Input should be 2)"),
+        (lambda content: {**content, "version": 4}, "version is 4"),
+        (lambda content: {**content, "version": 1, "num_samples": "x"}, "version is 1 (Input should be 3)"),
         (lambda content: {**content, "num_samples": -1}, "num_samples is -1"),
         (lambda content: {**content, "note": "mine"}, "unknown field note"),
         (lambda content: {**content, "shards": [{**content["shards"][0], "name": "../../x.tar"}]}, "x.tar"),

@@ -143,7 +143,7 @@ COMMENT ON COLUMN shard_sets.corruption IS 'Name of the corruption, clean, or tr
 COMMENT ON COLUMN shard_sets.severity IS 'Severity, from 1; 0 for clean images, training images and sets without severities';
 COMMENT ON COLUMN shard_sets.source_kind IS 'Kind of the benchmark''s source of images';
 COMMENT ON COLUMN shard_sets.generated IS 'Whether this project made the corrupted images; if so, errors are not comparable with published tables';
-COMMENT ON COLUMN shard_sets.manifest_sha256 IS 'sha256 of manifest.json, which has the hash of every shard and of the sample index';
+COMMENT ON COLUMN shard_sets.manifest_sha256 IS 'Identity of the shard set: a hash of the shards, labels and order in manifest.json, equal on every machine for equal images';
 COMMENT ON COLUMN shard_sets.order_hash IS 'sha256 of the samples'' keys in stored order';
 COMMENT ON COLUMN shard_sets.stored_order IS 'Order of the samples in the shards, with its seed';
 COMMENT ON COLUMN shard_sets.num_classes IS 'Number of classes in the class map';
