@@ -40,9 +40,9 @@ ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
 """Networks by library: names of architectures, and for transformers of models, in their default configuration."""
 _HEAD = """# Frozen layers
 
-`sar`, `deyo`, `rem` and `sotta` do not adapt the norm layers at the top of a network, and `imse` does not adapt the
-linear layers there. Read this page if you need to know which layers stay frozen in your network, or if a method reports
-that it cannot find the blocks.
+`sar`, `deyo`, `rem`, `sotta` and `zoa` do not adapt the norm layers at the top of a network, and `imse` does not adapt
+the linear layers there. `zoa` also leaves out the first block of a ViT or ResNet. Read this page if you need to know
+which layers stay frozen in your network, or if a method reports that it cannot find the blocks.
 
 The result shows it too: the column `frozen_layers` lists the first and last frozen layer, or `none of 49`.
 

@@ -61,7 +61,7 @@ from bench.parity.clip_methods import (
     tps,
 )
 from bench.parity.comparison import Comparison
-from bench.parity.zeroth_order import fozo
+from bench.parity.zeroth_order import bottlenecks, fozo, zoa, zoa_of_resnet, zoa_of_resnet_with_source_mean
 from tta_pipeline.methods.teachers.memory_bank import BalancedBank
 from tta_pipeline.methods.teachers.petta import Petta
 
@@ -73,6 +73,7 @@ COMMITS: Mapping[str, str] = {
     "DequanWang/tent": "e9e926a668d85244c66a6d5c006efbd2b82e83e8",
     "FarinaMatteo/zero": "c609f7c27bd83a9c898c5bb0256f8272e4d973e3",
     "MotasemAlfarra/Online_Test_Time_Adaptation": "8e21fad470f6bc4cd9a55cf52e3e0adb6f78bc65",
+    "DengZeshuai/ZOA": "48305fb6b053cfc4a42f22942335464d7a398887",
     "YonseiML/asr": "295718ecf5400d80b3c96b1f1e0cefbee324bcde",
     "awesomealex1/NEO": "cd8ac01c4d981aee274b77a07ebb0712dd54db98",
     "Yushu-Li/ECALP": "96ddf0bd482a44bcca460b6ff58eaa2597512851",
@@ -153,6 +154,11 @@ _DIVERGENCE = (
 _ONCE_A_BATCH = {"update_frequency": 200}
 _NO_SMALL_DIFFERENCE = {**_ONCE_A_BATCH, **_AS_THEIRS, "nu": 0.1}
 """Settings with a teacher that follows so fast that the student's learning shows in the predictions."""
+
+_ZOA_OF_VIT = {
+    "fitness_lambda": 30.0, "lr": 5e-4, "perturbation_scale": 0.02, "shift_threshold": 0.1, "source_size": 2000
+}  # fmt: skip
+"""ZOA's settings for a ViT, on all images of the source."""
 
 
 _TOP_OF_NAMES = {"frozen_layers": tuple(f"tower.network.blocks.{number}" for number in (9, 10, 11))}
@@ -289,6 +295,23 @@ COMPARISONS: Sequence[Comparison] = (
     ),
     Comparison(title="t3a", method="t3a", repository="matsuolab/T3A", theirs=t3a),
     Comparison(title="neo", method="neo", repository="awesomealex1/NEO", theirs=neo),
+    Comparison(
+        title="zoa", method="zoa", repository="DengZeshuai/ZOA", theirs=zoa, network=vit, changes=_ZOA_OF_VIT
+    ),
+    Comparison(
+        title="zoa, two directions, few domains", method="zoa", repository="DengZeshuai/ZOA", theirs=zoa, network=vit,
+        changes={**_ZOA_OF_VIT, "lr": 0.005, "num_directions": 2, "max_domains": 2},
+    ),
+    Comparison(
+        title="zoa, a ResNet", method="zoa", repository="DengZeshuai/ZOA", theirs=zoa_of_resnet, network=bottlenecks,
+        changes={"source_size": 2000},
+        reason="their features shift to the source's mean of the last feature alone, and the source begins a domain",
+        shown_by="zoa, a ResNet, the source's mean",
+    ),
+    Comparison(
+        title="zoa, a ResNet, the source's mean", method="zoa", repository="DengZeshuai/ZOA",
+        theirs=zoa_of_resnet_with_source_mean, network=bottlenecks, changes={"source_size": 2000},
+    ),
     Comparison(title="tda", method="tda", repository="kdiAAA/TDA", theirs=tda, network=as_clip),
     Comparison(
         title="bca", method="bca", repository="walawalagoose/TTABC", theirs=bca, network=as_clip, as_theirs=torch.exp,

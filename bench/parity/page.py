@@ -31,9 +31,9 @@ _REASONS = """- **Random draws.** We draw for each image of a view, the authors 
 - **Our choice.** `bca` adds an image to the nearest embedding, `oga` caches in float32, `roid` and `cmf` multiply
   probabilities by the prior instead of logits, `rotta` and `petta` draw noise in the order of arrival,
   `petta` takes the divergence by class, and `adacontrast` enters labels after the loss.
-- **Quirks that we do not copy.** `rem` adapts a norm layer that it means to leave out, `ecalp` chooses by chance among
-  equal neighbours, `petta` without `symmetric` passes images only for statistics, and `rmt` goes on with the source
-  images after the warm-up."""
+- **Quirks that we do not copy.** `zoa` shifts a ResNet's features to a single number, `rem` adapts a norm layer that it
+  means to leave out, `ecalp` chooses by chance among equal neighbours, `petta` without `symmetric` passes images only
+  for statistics, and `rmt` goes on with the source images after the warm-up."""
 _SEEDS = """If one side draws per image and the other per batch, single predictions cannot agree, but the mean errors
 should. `python -m bench.parity NAME --images M --seeds N` compares them (± is the standard deviation over seeds):"""
 _ORDERS = """`python -m bench.parity.orders --authors CLONES` compares the Dirichlet order with the samplers of RoTTA
@@ -101,8 +101,9 @@ runs
 unchanged except for
 stand-ins for data and models, renamed torchvision arguments, the CPU instead of CUDA, and our random numbers in UniEnt,
 SoTTA and FOZO. mariodoebler/test-time-adaptation replaces repositories that cannot be imported or have no settings for
-CIFAR. REM, IMSE, FOZO and rows with CLIP in their name use a small ViT with random weights, so their errors mean
-nothing. Other methods for CLIP use the ResNet-20 as image tower and its last layer as text features.
+CIFAR. REM, IMSE, FOZO, ZOA and rows with CLIP in their name use a small ViT with random weights, so their errors mean
+nothing; ZOA's ResNet has random weights too. Other methods for CLIP use the ResNet-20 as image tower and its last layer
+as text features.
 
 Not compared:
 

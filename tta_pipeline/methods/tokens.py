@@ -26,7 +26,13 @@ class Tokens:
     """
 
     def __init__(self, model: nn.Module, method: str) -> None:
-        self.blocks, self.num_prefix, self.patch_area = _find_blocks(model, method)
+        found = _find_blocks(model)
+        if found is None:
+            raise AdaptationError(
+                f"{type(model).__name__} has no class token and patches; {method} expects a ViT or DeiT from timm, or "
+                "a ViT from torchvision: use such a model, or another method"
+            )
+        self.blocks, self.num_prefix, self.patch_area = found
         """Blocks, number of tokens before the patches (the class token is the first), and pixels of a patch."""
         self.attentions = [_attention(block) for block in self.blocks]
         self._kept: torch.Tensor | None = None
@@ -129,7 +135,12 @@ def _attention(block: Any) -> nn.Module:
     return attention
 
 
-def _find_blocks(model: nn.Module, method: str) -> tuple[list[nn.Module], int, int]:
+def has_class_token(model: nn.Module) -> bool:
+    """Return whether `Tokens` supports *model*."""
+    return _find_blocks(model) is not None
+
+
+def _find_blocks(model: nn.Module) -> tuple[list[nn.Module], int, int] | None:
     module: Any
     for module in model.modules():
         if "VisionTransformer" not in {base.__name__ for base in type(module).__mro__}:
@@ -138,7 +149,4 @@ def _find_blocks(model: nn.Module, method: str) -> tuple[list[nn.Module], int, i
             return list(module.blocks), int(module.num_prefix_tokens), math.prod(module.patch_embed.patch_size)
         if hasattr(module, "class_token") and hasattr(module, "encoder"):  # torchvision
             return list(module.encoder.layers), 1, int(module.patch_size) ** 2
-    raise AdaptationError(
-        f"{type(model).__name__} has no class token and patches; {method} expects a ViT or DeiT from timm, or a ViT "
-        "from torchvision: use such a model, or another method"
-    )
+    return None

@@ -63,6 +63,7 @@ EAGER: dict[str, dict] = {
     "sotta": {"threshold": 0.5, "lr": 0.05},
     "ctpt": {"dispersion_weight": 0.01},
     "imse": {"e_margin": 0.9, "shift_threshold": 0.005, "lr": 0.05},
+    "zoa": {"min_domain_batch": 2, "shift_threshold": 0.005, "max_domains": 1, "lr": 0.01},
 }
 """What lets a method choose some samples, and lets everything that it keeps make a difference within a few batches."""
 NEED_BATCH_NORM = {name for name, entry in METHODS.items() if entry.layers == "batch norm"}

@@ -73,6 +73,7 @@ NEED_ONE_CLASSIFIER = {
     "unient",
     "foa",
     "fozo",
+    "zoa",
 }
 NUM_ADDED = {
     "lora": dict.fromkeys(NETWORKS, 32) | dict.fromkeys(("timm Swin", "torchvision Swin"), 46)

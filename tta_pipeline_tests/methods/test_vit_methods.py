@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torchvision.models import VisionTransformer
+from torchvision.models.resnet import Bottleneck, ResNet
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import build
@@ -327,6 +328,107 @@ def test_fozo_follows_its_formula(num_directions: int):
     torch.testing.assert_close(expected, predictions(adapted, images), rtol=0, atol=1e-4)
     assert [0.45, 0.405, 0.5, 0.45, 0.405] == pytest.approx(scales)
     assert 2 * num_directions * 31 == adapted.num_forwards
+
+
+class PlainZoa:
+    """A ViT whose middle norm layers hold the source's values, plus a mixture of stored differences and a remainder."""
+
+    def __init__(self) -> None:
+        self.model, self.generator = vit_model().requires_grad_(False), torch.Generator().manual_seed(0)
+        self.wanted = source_moments(self.model, 50_000)
+        self.places = [
+            values
+            for block in self.model.encoder.layers[1:3]
+            for layer in (block.ln_1, block.ln_2)
+            for values in layer.parameters()
+        ]
+        self.origin = torch.cat(self.places)
+        self.stored, self.weights, self.remainder = [self.origin * 0], torch.zeros(1), self.origin * 0
+
+    def difference(self, weights: torch.Tensor, remainder: torch.Tensor) -> torch.Tensor:
+        """Return the difference from the source's values."""
+        shares = (10 * weights).softmax(0)
+        return sum(share * each for share, each in zip(shares, self.stored, strict=True)) + remainder
+
+    def passed(self, images: torch.Tensor, weights: torch.Tensor, remainder: torch.Tensor) -> tuple:
+        """Return loss and features with these parameters."""
+        for place, values in zip(
+            self.places, (self.origin + self.difference(weights, remainder)).split(16), strict=True
+        ):
+            place.copy_(values)
+        layers = layers_of_class_token(self.model, images, torch.zeros(0, 16))
+        gaps = [
+            ((own - of_source) ** 2).mean()
+            for layer, both in zip(layers, self.wanted, strict=True)
+            for own, of_source in zip(moments(layer), both, strict=True)
+        ]
+        logits = self.model.heads(layers[-1])
+        return sum(entropy(row) for row in logits) / len(logits) + 30 * sum(gaps) / len(layers), layers[-1]
+
+    def store(self) -> None:
+        """Store the present difference without changing it."""
+        present = self.difference(self.weights, self.remainder)
+        ratio = max(part.abs().mean() for part in self.remainder.split(16)) / 0.01
+        grown = (10 * self.weights).exp().sum().log() + (ratio - 1).log() if ratio > 1 else -torch.inf
+        self.weights = torch.cat([self.weights, torch.tensor([max(self.weights.max(), grown / 10)])])
+        self.stored.append(present)
+        self.remainder = present - self.difference(self.weights, 0)
+
+    def step(self, images: torch.Tensor, loss: torch.Tensor) -> None:
+        """Step against the slope along a random direction."""
+        along = []
+        for values, scale in ((self.weights, 0.05), (self.remainder, 0.02)):
+            sizes = (torch.rand(len(values), generator=self.generator) + 1) / 2
+            is_negative = torch.bernoulli(torch.full((len(values),), 0.5), generator=self.generator) == 1
+            along.append(scale * torch.where(is_negative, -sizes, sizes))
+        slope = self.passed(images, self.weights + along[0], self.remainder + along[1])[0] - loss
+        self.remainder = self.remainder - 0.01 * (slope / along[1] + 0.4 * self.remainder)
+        if len(self.stored) > 1:
+            self.weights = self.weights * (1 - 0.01 * 0.1) - 0.01 * (slope / along[0]).sign()
+
+    def predict(self, stream: list[torch.Tensor], *, threshold: float) -> list[torch.Tensor]:
+        """Return logits for each batch."""
+        average, domain, predicted = None, None, []
+        for images in stream:
+            loss, features = self.passed(images, self.weights, self.remainder)
+            shift = 0 if average is None else self.wanted[-1][0] - average
+            predicted.append(self.model.heads(features + shift))
+            patches = embedded(self.model, images)[:, 1:].flatten(0, 1)
+            batch = patches.mean(0), patches.var(0)
+            if domain and apart(domain, batch) > threshold:
+                self.store()
+                average = domain = None
+            domain = follow(follow(domain, batch), batch)
+            self.step(images, loss)
+            average = features.mean(0) if average is None else 0.9 * average + 0.1 * features.mean(0)
+        return predicted
+
+
+def test_zoa_follows_its_formula():
+    """Norm layers move against slopes, as a mixture to which another domain adds what is known by then."""
+    dark, bright = contrasts(num_batches=2, batch_size=8), [b + 0.5 for b in contrasts(num_batches=2, batch_size=8)]
+    stream, plain = [*dark, *bright, *dark], PlainZoa()
+    adapted = build(
+        "zoa", vit_model(), num_classes=NUM_CLASSES, preset="imagenet_vit", source_data=source_batches(), lr=0.01,
+        min_domain_batch=8, shift_threshold=0.4,
+    )  # fmt: skip
+
+    torch.testing.assert_close(plain.predict(stream, threshold=0.4), predictions(adapted, stream), rtol=0, atol=1e-4)
+    assert (3, 2 * 48) == (len(plain.stored), adapted.num_forwards)
+    assert plain.remainder.abs().max() > 0.01
+
+
+def test_zoa_adapts_the_norm_layers_in_the_middle_of_a_resnet():
+    """Not the first block, the last stage, or what is added to a shortcut; a frozen layer may be named instead."""
+    network = ResNet(Bottleneck, [2, 1, 1, 1], num_classes=NUM_CLASSES)
+    settings = {"num_classes": NUM_CLASSES, "source_data": source_batches(num_batches=1)}
+    build("zoa", network, **settings)
+    adapted = {name.rpartition(".")[0] for name, each in network.named_parameters() if each.requires_grad}
+    build("zoa", network, frozen_layers=["layer2"], **settings)
+
+    assert {f"{block}.{norm}" for block in ("layer1.1", "layer2.0", "layer3.0") for norm in ("bn1", "bn2")} == adapted
+    assert network.bn1.weight.requires_grad
+    assert not network.layer2[0].bn1.weight.requires_grad
 
 
 class Int8Linear(nn.Module):

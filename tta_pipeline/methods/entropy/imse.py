@@ -27,6 +27,7 @@ from torch import nn
 from torch.nn.functional import linear, normalize
 from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
+from tta_pipeline.methods.domains import Domain, InputMoments, divergence
 from tta_pipeline.methods.entropy.entries import ImseHyperparameters
 from tta_pipeline.methods.entropy.sharpness_ascent import Ascent
 from tta_pipeline.methods.gradient_method import GradientMethod
@@ -34,7 +35,6 @@ from tta_pipeline.methods.losses import entropy
 from tta_pipeline.methods.stateful import StateDict, Stateful
 from tta_pipeline.methods.tokens import Tokens
 
-_MOMENTUM = 0.8
 _LEAST_SINGULAR_VALUE = 1e-6
 
 
@@ -50,14 +50,14 @@ class Imse(GradientMethod):
         self._settings = hyperparameters
         self._e0 = hyperparameters.e_margin * math.log(self.num_classes)
         self._ascent = Ascent(self._values, rho=hyperparameters.rho)
-        self._first_tokens = _FirstTokens(self._tokens)
+        self._first_tokens = InputMoments(self._tokens.blocks[0], num_prefix=self._tokens.num_prefix)
         self._domains = _Domains(self._values)
         self._fresh_optimizer = self._optimizer.state_dict()
         with torch.no_grad():
             source = self._require_source_data("means and variances of the source's tokens")
             for images in self._first_images(source, hyperparameters.source_size):
                 self.model(images)
-                self._domains.follow(self._first_tokens.moments())
+                self._domains.present.follow(self._first_tokens.latest())
         self._domains.store([values.detach().clone() for values in self._values])
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
@@ -94,13 +94,13 @@ class Imse(GradientMethod):
     @torch.no_grad()
     def _take_up_similar_domain(self) -> bool:
         """Follow the domain of the latest forward pass, and return whether another domain's values were restored."""
-        moments = self._first_tokens.moments()
-        is_new = self._domains.differs(moments, by=self._settings.shift_threshold)
+        moments = self._first_tokens.latest()
+        is_new = self._domains.present.differs(moments, by=self._settings.shift_threshold)
         if is_new:
             self._domains.store([values.detach().clone() for values in self._values])
             torch._foreach_copy_(list[torch.Tensor](self._values), self._domains.nearest(moments))
             self._optimizer.load_state_dict(self._fresh_optimizer)
-        self._domains.follow(moments)
+        self._domains.present.follow(moments)
         return is_new
 
 
@@ -164,70 +164,35 @@ class _Diversity:
         return torch.stack(list(latest.values())).sum() / self._num_blocks
 
 
-class _FirstTokens:
-    """Keeps mean and variance of the patches that entered the first block in the latest forward pass."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        self._num_prefix = tokens.num_prefix
-        self._latest = torch.empty(0)
-        tokens.blocks[0].register_forward_pre_hook(self._keep)
-
-    def _keep(self, _: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-        patches = inputs[0].detach()[:, self._num_prefix :].float()
-        self._latest = torch.stack([patches.mean((0, 1)), patches.var((0, 1))])
-
-    def moments(self) -> torch.Tensor:
-        """Return mean and variance over images and patches, (2, D)."""
-        return self._latest
-
-
 class _Domains(Stateful):
-    """The current domain's moments, and moments and singular values of the source and of each earlier domain."""
+    """The present domain, and moments and singular values of the source and of each earlier domain."""
 
     def __init__(self, values: list[nn.Parameter]) -> None:
-        self._present: torch.Tensor | None = None
+        self.present = Domain(values[0].device)
         self._moments: list[torch.Tensor] = []
         self._values: list[list[torch.Tensor]] = []
         self._device = values[0].device
 
-    def follow(self, moments: torch.Tensor) -> None:
-        """Add the *moments* of a batch to the current domain's."""
-        present = self._present
-        self._present = moments.clone() if present is None else present.lerp(moments, 1 - _MOMENTUM)
-
-    def differs(self, moments: torch.Tensor, *, by: float) -> bool:
-        """Return whether the *moments* of a batch diverge from the current domain's by more than *by*."""
-        return self._present is not None and float(_divergence(self._present, moments)) > by
-
     def store(self, values: list[torch.Tensor]) -> None:
-        """End the current domain, and store its moments and singular *values*."""
-        assert self._present is not None, "no batch since the last domain"
-        self._moments.append(self._present)
+        """End the present domain, and store its moments and singular *values*."""
+        assert self.present.moments is not None, "no batch since the last domain"
+        self._moments.append(self.present.moments)
         self._values.append(values)
-        self._present = None
+        self.present.moments = None
 
     def nearest(self, moments: torch.Tensor) -> list[torch.Tensor]:
         """Return the singular values of the stored domain most like *moments*."""
-        divergences = torch.stack([_divergence(stored, moments) for stored in self._moments])
+        divergences = torch.stack([divergence(stored, moments) for stored in self._moments])
         return self._values[int(divergences.argmin())]
 
     def state_dict(self) -> StateDict:
         """Return copies; the number of domains grows over a stream."""
         copies = [[values.clone() for values in each] for each in self._values]
-        present = None if self._present is None else self._present.clone()
-        return {"present": present, "moments": [each.clone() for each in self._moments], "values": copies}
+        moments = [each.clone() for each in self._moments]
+        return {"present": self.present.state_dict(), "moments": moments, "values": copies}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore copies of the tensors in *state*."""
-        present = state["present"]
-        self._present = None if present is None else present.to(self._device, copy=True)
+        self.present.load_state_dict(state["present"])
         self._moments = [each.to(self._device, copy=True) for each in state["moments"]]
         self._values = [[values.to(self._device, copy=True) for values in each] for each in state["values"]]
-
-
-def _divergence(domain: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
-    """Return the mean over features of the divergence in both directions between two normal distributions, (2, D)."""
-    (mean, variance), (its_mean, its_variance) = domain, batch
-    squared = (mean - its_mean) ** 2
-    apart: torch.Tensor = (variance + squared) / (2 * its_variance) + (its_variance + squared) / (2 * variance) - 1
-    return apart.mean()

@@ -73,6 +73,38 @@ class T3aHyperparameters(Hyperparameters):
     """Number of features of lowest entropy that are kept for each class (M in the paper)."""
 
 
+class ZoaHyperparameters(AlignedHyperparameters):
+    """Hyperparameters of ZOA."""
+
+    fitness_lambda: float = Field(default=30.0, ge=0, allow_inf_nan=False)
+    """Weight of the discrepancy of activations, a mean over them, beside the mean entropy (lambda in the paper)."""
+    lr: float = Field(default=5e-4, gt=0, allow_inf_nan=False)
+    """Learning rate of the norm layers' parameters."""
+    weight_decay: float = Field(default=0.4, ge=0, allow_inf_nan=False)
+    """Weight decay of the difference from the mixture of domains, towards zero."""
+    perturbation_scale: float = Field(default=0.02, gt=0, allow_inf_nan=False)
+    """Largest perturbation of a norm layer's parameter; the smallest is half of it."""
+    mixture_lr: float = Field(default=0.01, gt=0, allow_inf_nan=False)
+    """Learning rate of the weights of stored domains."""
+    mixture_perturbation_scale: float = Field(default=0.05, gt=0, allow_inf_nan=False)
+    """Largest perturbation of a stored domain's weight; the smallest is half of it."""
+    num_directions: int = Field(default=1, ge=1, le=MAX_COUNT)
+    """Number of random directions for each batch; each takes a forward pass, beside the prediction's."""
+    max_domains: int = Field(default=32, ge=1, le=MAX_COUNT)
+    """Largest number of stored domains; beyond it, one of the two most similar domains is dropped."""
+    shift_threshold: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    """Divergence between the first activations of a batch and of the domain above which another domain begins."""
+    min_domain_batch: int = Field(default=64, ge=2, le=MAX_COUNT)
+    """Smallest batch that describes a domain; smaller ones are too noisy to begin another domain."""
+    frozen_layers: tuple[str, ...] | None = None
+    """Names of the norm layers that do not adapt, or of modules that contain them; by default the first block, the top,
+    and what a ResNet adds to its shortcuts. With an empty list all adapt."""
+
+
+_ZOA_OF_RESNET = ZoaHyperparameters(
+    fitness_lambda=1.0, lr=1e-4, perturbation_scale=0.01, shift_threshold=0.2, source_size=1600
+)
+
 METHODS: Mapping[str, MethodEntry] = {
     "foa": MethodEntry(
         implementation="tta_pipeline.methods.gradient_free.foa:Foa",
@@ -169,5 +201,24 @@ METHODS: Mapping[str, MethodEntry] = {
             year=2026,
             title="NEO: No-optimization test-time adaptation through latent re-centering",
         ),
+    ),
+    "zoa": MethodEntry(
+        implementation="tta_pipeline.methods.gradient_free.zoa:Zoa",
+        summary="Adapts norm layers by the slope between two forward passes, and mixes in what earlier domains taught.",
+        adapts="norm layers between the first block and the top, mean feature",
+        prediction="before the update, shifted",
+        layers="norm layers, linear head",
+        presets={"imagenet": _ZOA_OF_RESNET, "cifar": _ZOA_OF_RESNET, "imagenet_vit": ZoaHyperparameters()},
+        published={},
+        written_from="authors' code",
+        source_data="required",
+        paper=Paper(
+            authors="Deng, Zeshuai and others",
+            venue="ACM MM",
+            year=2025,
+            arxiv="2508.02180",
+            title="Test-Time Model Adaptation for Quantized Neural Networks",
+        ),
+        passes=2,
     ),
 }
