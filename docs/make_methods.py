@@ -30,6 +30,7 @@ UNPUBLISHED: Mapping[str, str] = {"bn_ema": "`norm_ema` of mariodoebler/test-tim
 _FAMILIES: Mapping[str, str] = {
     "batch_norm": "Batch norm statistics",
     "entropy": "Entropy and other losses of the prediction",
+    "alignment": "Alignment with the source's features",
     "gradient_free": "No gradients",
     "views": "Views of single images",
     "teachers": "Mean teachers and weight averages",
@@ -75,7 +76,7 @@ All methods keep dropout and stochastic depth off. A batch with NaN or infinite 
 as `diverged`. No method repairs itself.
 
 **Networks with layer norm** (ViT, DeiT, Swin, ConvNeXt of timm and torchvision) run with every method that needs
-neither batch norm nor CLIP. `rem`, `imse`, `foa` and `fozo` need a class token: ViT and DeiT of timm, ViT of
+neither batch norm nor CLIP. `rem`, `imse`, `dpcore`, `foa` and `fozo` need a class token: ViT and DeiT of timm, ViT of
 torchvision.
 
 **CLIP** also runs with `tent`, `eata`, `sar`, `deyo` and all others that need neither batch norm nor a ViT. They adapt

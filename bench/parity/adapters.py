@@ -4,6 +4,7 @@
 methods for CIFAR. If a method has its own repository, and that can be imported, our method is compared with that.
 """
 
+import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -333,6 +334,28 @@ def imse(at: Setting) -> Predict:
     parameters, _ = code.collect_params(network, cfg)
     optimizer = code.get_optimizer(cfg, parameters)
     made = code.SVD(cfg, network, optimizer, None, parameters, at.source_data, num_classes=at.num_classes)
+    return lambda images: made(images)[0]  # type: ignore[no-any-return]
+
+
+def dpcore(at: Setting) -> Predict:
+    """Make DPCore with our source images and first prompts; its learning rate is hard-coded."""
+    code, settings = import_from_clone(at.clone / "imagenet", "dpcore"), _any(at)
+    # Without the assertion that features have 768 numbers, as by `python -O`.
+    of_any_width = compile(inspect.getsource(code.calculate_weights), "dpcore.py", "exec", optimize=1)
+    exec(of_any_width, vars(code))  # noqa: S102 - code of the clone, like all that is imported
+    network = code.PromptViT(at.network, settings.num_prompts)
+    network.prompts.data.copy_(at.ours._first_prompts)  # type: ignore[attr-defined] # noqa: SLF001 - the same draw
+    made = code.DPCore(
+        network,
+        torch.optim.AdamW([network.prompts]),
+        temp_tau=settings.temperature,
+        ema_alpha=settings.coreset_rate,
+        thr_rho=settings.reuse_threshold,
+        E_OOD=settings.steps,
+    )
+    images = torch.cat([images for images, _ in at.source_data])[: settings.source_size]
+    with torch.no_grad():
+        made.train_info = torch.std_mean(network.forward_raw_features(images)[:, 0], dim=0)
     return lambda images: made(images)[0]  # type: ignore[no-any-return]
 
 

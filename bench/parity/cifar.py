@@ -7,7 +7,7 @@ The folder has `test.tar.gz` and `train.tar.gz` with members `<split>/<class>/<n
 import importlib.util
 import io
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +79,12 @@ def _network(folder: Path) -> nn.Module:
     weights = torch.load(folder / "resnet20-12fca82f.th", map_location="cpu", weights_only=True)["state_dict"]
     network.load_state_dict({name.removeprefix("module."): value for name, value in weights.items()})
     return Normalized(network, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)).eval()
+
+
+def in_turns(stream: Sequence[Batch]) -> list[Batch]:
+    """Return the batches of *stream* in an order in which each shift comes back after one batch of each other."""
+    num_batches = len(stream) // len(SHIFTS)
+    return [batch for number in range(num_batches) for batch in stream[number::num_batches]]
 
 
 class InBfloat16(nn.Module):

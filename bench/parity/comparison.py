@@ -105,6 +105,8 @@ class Comparison:
     """Function that converts our logits into the form that their code returns."""
     network: Callable[[nn.Module], nn.Module] = lambda network: network
     """Function that makes the network from the scene's, for a method that cannot adapt the scene's network itself."""
+    order: Callable[[Sequence[Batch]], Sequence[Batch]] = lambda stream: stream
+    """Function that orders the batches, for a method that remembers earlier shifts."""
     num_outputs: int | None = None
     """Number of outputs that their code expects; None: the number of classes."""
     num_images: int | None = None
@@ -153,7 +155,7 @@ def compare(comparison: Comparison, scene: Scene, clone: Path, *, seed: int = SE
     Both start from *seed*: our method draws from its own generator, the authors' code from the global one. Output
     and logs of the authors' code are dropped.
     """
-    scene = replace(scene, network=comparison.network(scene.network))
+    scene = replace(scene, network=comparison.network(scene.network), stream=comparison.order(scene.stream))
     if comparison.num_outputs is not None:
         scene = scene.with_outputs(comparison.num_outputs)
     if comparison.num_images is not None:

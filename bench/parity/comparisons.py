@@ -14,6 +14,7 @@ from bench.parity.adapters import (
     adacontrast,
     adacontrast_with_labels_later,
     asr,
+    dpcore,
     eta_of_come,
     eta_of_eata,
     image_by_image,
@@ -45,7 +46,7 @@ from bench.parity.adapters import (
     view_after_images,
     zerosiam,
 )
-from bench.parity.cifar import InBfloat16, vit
+from bench.parity.cifar import InBfloat16, in_turns, vit
 from bench.parity.clip import WordsThroughNorm, as_clip, bca, bca_with_nearest_embedding, tda, tpt, zero
 from bench.parity.clip_methods import (
     batclip,
@@ -100,6 +101,7 @@ COMMITS: Mapping[str, str] = {
     "taeckyung/SoTTA": "50b33330b44ebd831ef2f8669f1be07b96bb3444",
     "taolinzhang/BoostAdapter": "9983e1a1fdbd8587177d89a594d19458ad181a30",
     "walawalagoose/TTABC": "c5fbdadf65b0d3e32c06fd084c8bf6caf1dd122c",
+    "zybeich/DPCore": "79b143fa0dbb2a9ababd8803d0787902a7b11208",
 }
 """The commit of each repository with which docs/results/parity.csv was made."""
 
@@ -287,6 +289,10 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(
         title="fozo, two directions", method="fozo", repository="eVI-group-SCU/FOZO", theirs=fozo, network=vit,
         changes={"num_directions": 2, "lr": 0.01},
+    ),
+    Comparison(
+        title="dpcore", method="dpcore", repository="zybeich/DPCore", theirs=dpcore, network=vit, order=in_turns,
+        changes={"steps": 10, "temperature": 0.1, "reuse_threshold": 0.9},
     ),
     Comparison(title="lame", method="lame", repository=MD, theirs=lame, as_theirs=torch.exp),
     Comparison(

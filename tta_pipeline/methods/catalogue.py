@@ -7,6 +7,7 @@ it as an entry point.
 
 from collections.abc import Mapping
 
+from tta_pipeline.methods.alignment import entries as alignment
 from tta_pipeline.methods.batch_norm import entries as batch_norm
 from tta_pipeline.methods.clip import entries as clip
 from tta_pipeline.methods.entropy import entries as entropy
@@ -19,7 +20,7 @@ from tta_pipeline.util.nearest_names import name_choices
 
 GROUP = "tta_pipeline.methods"
 """Group of the entry points by which other packages add methods: each is the import path of a `MethodEntry`."""
-_FAMILIES = (batch_norm, entropy, gradient_free, views, teachers, clip)
+_FAMILIES = (batch_norm, entropy, alignment, gradient_free, views, teachers, clip)
 METHODS: Mapping[str, MethodEntry] = {name: entry for family in _FAMILIES for name, entry in family.METHODS.items()}
 """The methods of this package."""
 

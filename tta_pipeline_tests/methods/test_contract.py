@@ -49,6 +49,7 @@ QUICK: dict[str, dict] = {
     "rmt": {"num_samples_warm_up": 24},
     "rdumb": {"reset_every": 2},
     "foa": {"population_size": 6},
+    "dpcore": {"steps": 5},
     **{method: {"num_views": 24} for method in ("zero", "mta", "boostadapter", "tpt", "tps", "ctpt")},
 }
 """What makes a slow method quick, and each thing that it does happen within a few small batches."""

@@ -1,5 +1,6 @@
 """Methods that need a ViT, held against second implementations that know its parts."""
 
+import itertools
 import math
 from copy import deepcopy
 
@@ -12,6 +13,7 @@ from torchvision.models.resnet import Bottleneck, ResNet
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import build
 from tta_pipeline.methods.gradient_free.cma_es import CmaEs
+from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.tokens import ClassTokens, Tokens
 from tta_pipeline_tests.methods.models import NUM_CLASSES, contrasts, source_batches, vit_model
 from tta_pipeline_tests.methods.test_contract import predictions
@@ -429,6 +431,84 @@ def test_zoa_adapts_the_norm_layers_in_the_middle_of_a_resnet():
     assert {f"{block}.{norm}" for block in ("layer1.1", "layer2.0", "layer3.0") for norm in ("bn1", "bn2")} == adapted
     assert network.bn1.weight.requires_grad
     assert not network.layer2[0].bn1.weight.requires_grad
+
+
+def distance(one: tuple[torch.Tensor, torch.Tensor], other: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Return how far two pairs of mean and standard deviation are apart."""
+    return sum(((mine - its) ** 2).sum().sqrt() for mine, its in zip(one, other, strict=True))
+
+
+def plain_dpcore(stream: list[torch.Tensor], *, steps: int, tau: float, rho: float, alpha: float) -> list[torch.Tensor]:
+    """Return logits for each batch, with the elements of the coreset one by one."""
+    model, generator = vit_model().requires_grad_(False), torch.Generator().manual_seed(0)
+    first = (torch.rand(2, 16, generator=generator) * 2 - 1) * math.sqrt(6 / (3 * 4 * 4 + 16))
+
+    def features(images: torch.Tensor, prompts: torch.Tensor) -> torch.Tensor:
+        return layers_of_class_token(model, images, prompts)[-1]
+
+    source = moments(features(torch.cat([images for images, _ in source_batches()])[:20], torch.zeros(0, 16)))
+
+    def learn(images: torch.Tensor, prompts: torch.Tensor, steps: int) -> tuple[torch.Tensor, torch.Tensor, tuple]:
+        adapted = prompts.clone().requires_grad_(True)
+        optimizer = torch.optim.AdamW([adapted], lr=0.1, weight_decay=0.01)
+        for _ in range(steps):
+            found = features(images, adapted)
+            optimizer.zero_grad()
+            distance(moments(found), source).backward()
+            optimizer.step()
+        return model.heads(found).detach(), adapted.detach(), moments(found.detach())
+
+    coreset, predicted = [], []
+    for images in stream:
+        raw = moments(features(images, torch.zeros(0, 16)))
+        weights = torch.tensor([-distance(raw, (mean, deviation)) / tau for mean, deviation, _ in coreset]).softmax(0)
+        mixed = sum(weight * prompts for weight, (_, _, prompts) in zip(weights, coreset, strict=True))
+        if coreset and distance(moments(features(images, mixed)), source) < rho * distance(raw, source):
+            logits, prompts, (mean, deviation) = learn(images, mixed, 1)
+            for element, share in zip(coreset, alpha * weights, strict=True):
+                element[0] += share * (mean - element[0])
+                element[1] += share * (deviation - element[1]).clamp(min=0)
+                element[2] += share * (prompts - element[2])
+        else:
+            logits, prompts, _ = learn(images, first, steps)
+            coreset.append([*raw, prompts])
+        predicted.append(logits)
+    return predicted
+
+
+def red_and_blue() -> list[torch.Tensor]:
+    """Return red and blue batches in turns."""
+    colours = torch.eye(3)[[0, 2]].view(2, 3, 1, 1)
+    return [images / 2 * colours[number % 2] for number, images in enumerate(contrasts(num_batches=6, batch_size=8))]
+
+
+def adapted_dpcore(**settings: float) -> Method:
+    """Return DPCore with two prompts, on a small ViT."""
+    return build(
+        "dpcore", vit_model(), num_classes=NUM_CLASSES, source_data=source_batches(), num_prompts=2, **settings
+    )
+
+
+def test_dpcore_follows_its_formula():
+    """The logits are those of prompts that are learned and mixed one by one."""
+    expected = plain_dpcore(red_and_blue(), steps=3, tau=0.5, rho=0.95, alpha=0.5)
+    settings = {"temperature": 0.5, "reuse_threshold": 0.95, "coreset_rate": 0.5, "source_size": 20}
+    adapted = adapted_dpcore(steps=3, **settings)
+
+    torch.testing.assert_close(expected, predictions(adapted, red_and_blue()), rtol=0, atol=1e-3)
+    assert adapted.num_updates in range(10, 18)  # some prompts are new, and some are not
+    assert (vit_model()(red_and_blue()[5]) - expected[5]).abs().max() > 0.01
+
+
+def test_dpcore_learns_prompts_once_for_each_domain():
+    """A domain that comes back takes one step from its own prompts, and not twenty from new ones."""
+    adapted, taken = adapted_dpcore(steps=20, temperature=0.1, reuse_threshold=0.9), [0]
+    for images in red_and_blue():
+        adapted.predict(images)
+        taken.append(adapted.num_updates)
+
+    assert [20, 20, 1, 1, 1, 1] == [after - before for before, after in itertools.pairwise(taken)]
+    assert 8 * (1 + 20) + 8 * (2 + 20) + 4 * 8 * 2 == adapted.num_forwards
 
 
 class Int8Linear(nn.Module):

@@ -1,0 +1,1 @@
+"""Gradient steps that draw a batch's features towards the source's."""
