@@ -20,7 +20,7 @@ from tta_pipeline.methods.stateful import StateDict
 
 
 class GradientMethod(Method):
-    """A method that takes gradient steps on some of the model's parameters, or on parameters that `_select` adds."""
+    """A method that takes gradient steps on some of the model's parameters."""
 
     state_attrs: ClassVar[tuple[str, ...]] = ("model", "_optimizer")
 

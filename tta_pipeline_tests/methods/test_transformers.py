@@ -152,11 +152,8 @@ def test_every_method_runs_on_a_transformer_or_refuses_it_by_name(name: str, met
     assert all(each.isfinite().all() for each in logits)
     assert (6, NUM_CLASSES) == logits[1].shape
     assert isinstance(adapted, GradientMethod) == (adapted.num_updates > 0)
-    if isinstance(adapted, GradientMethod) and method not in (
-        "memo",
-        "asr",
-        "dpcore",
-    ):  # which change nothing in the end
+    stays = method in ("memo", "asr", "dpcore")  # two forget what they learned, and one learns prompts alone
+    if isinstance(adapted, GradientMethod) and not stays:
         assert any(not torch.equal(*both) for both in zip(before, adapted.model.parameters(), strict=True))
 
 

@@ -11,6 +11,7 @@ from torchvision.models import VisionTransformer
 from torchvision.models.resnet import Bottleneck, ResNet
 
 from tta_pipeline.errors import AdaptationError
+from tta_pipeline.evaluation.what_adapts import count_adapted_parameters
 from tta_pipeline.methods import build
 from tta_pipeline.methods.gradient_free.cma_es import CmaEs
 from tta_pipeline.methods.method import Method
@@ -509,6 +510,7 @@ def test_dpcore_learns_prompts_once_for_each_domain():
 
     assert [20, 20, 1, 1, 1, 1] == [after - before for before, after in itertools.pairwise(taken)]
     assert 8 * (1 + 20) + 8 * (2 + 20) + 4 * 8 * 2 == adapted.num_forwards
+    assert 2 * 16 == count_adapted_parameters(adapted)
 
 
 class Int8Linear(nn.Module):

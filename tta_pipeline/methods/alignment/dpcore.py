@@ -54,6 +54,7 @@ class Dpcore(GradientMethod):
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         model.requires_grad_(False)
         self._prompts = nn.Parameter(torch.zeros(self._settings.num_prompts, self._tokens.width, device=self.device))
+        model.register_parameter("prompts", self._prompts)
         return [self._prompts]
 
     @torch.no_grad()
