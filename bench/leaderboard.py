@@ -40,7 +40,8 @@ _FEW = 100
 _OF_FEW_IMAGES = ("cotta", "memo", "ttaug")
 """Methods that run each image through the network dozens of times, here on the first 100 images of a cell."""
 _DRAWING = (
-    "adacontrast", "cmf", "cotta", "deyo", "foa", "memo", "petta", "rem", "rmt", "roid", "rotta", "spa", "ttaug"
+    "adacontrast", "cmf", "cotta", "deyo", "dpcore", "foa", "memo", "petta", "rem", "rmt", "roid", "rotta", "spa",
+    "ttaug",
 )  # fmt: skip
 """Methods that draw random numbers, with three seeds."""
 _SHORTENED = {"rmt": {"num_samples_warm_up": 2000}}
