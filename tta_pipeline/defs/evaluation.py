@@ -265,6 +265,7 @@ def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.A
 
 
 def _sample_report(results: "ExperimentResults", key: PartitionKey) -> CheckReport:
+    from tta_pipeline.evaluation.sample_predictions import prediction_problems
     from tta_pipeline.shards.expected_shard_set import expected_for_cell
     from tta_pipeline.shards.shard_set import ShardSet
 
@@ -282,7 +283,8 @@ def _sample_report(results: "ExperimentResults", key: PartitionKey) -> CheckRepo
         cell: ShardSet.open(results.folder(cell), expected_for_cell(results.locations, results.benchmark.name, cell))
         for cell in manifests
     }
-    problems = [problem for each in found for problem in each.prediction_problems(sets[each.cell])]
+    kept = [each for each in found if each.predictions_path]
+    problems = [problem for each in kept for problem in prediction_problems(each, sets[each.cell])]
     metadata: dict[str, int | str] = {
         "num_evaluated": sum(each.row.scores.num_samples for each in found),
         "num_samples": sum(manifests[each.cell].num_samples for each in found),

@@ -1,6 +1,6 @@
 """An experiment on disk: its shards, its streams, its plan, and the results that count. No torch is needed."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,8 +15,7 @@ from tta_pipeline.data.datasets.dataset import Dataset
 from tta_pipeline.domain.cells import CLEAN, Cell, PartitionKey
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.domain.streams import StreamPlan
-from tta_pipeline.errors import ManifestError, PipelineError, RecordError
-from tta_pipeline.evaluation.sample_predictions import SamplePredictions
+from tta_pipeline.errors import PipelineError, RecordError
 from tta_pipeline.results.chains import Link, choose_chain
 from tta_pipeline.results.evaluation_parts import ShiftFacts
 from tta_pipeline.results.evaluation_record import Evaluation
@@ -27,7 +26,6 @@ from tta_pipeline.shards.benchmark_expectation import expected_for_benchmark
 from tta_pipeline.shards.expected_shard_set import ANYTHING, ExpectedShardSet, expected_for_cell
 from tta_pipeline.shards.manifest import read_manifest
 from tta_pipeline.shards.set_facts import Manifest
-from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import hash_file
 
 
@@ -81,41 +79,6 @@ class CountedCell:
     def predictions_path(self) -> Path | None:
         """The file with the prediction for each sample; None if they were not kept."""
         return predictions_path(self.path.parent, self.row)
-
-    def read_predictions(self) -> SamplePredictions:
-        """Return the prediction for each sample.
-
-        Raises:
-            RecordError: the predictions were not kept, are missing or damaged.
-        """
-        path, sha256 = self.predictions_path, self.row.predicted.samples_sha256
-        if path is None or sha256 is None:
-            raise RecordError(
-                f"{self.row.labels.experiment} at {self.cell.key} has no predictions; expected one prediction per "
-                "sample: evaluate the cell again with keep_predictions"
-            )
-        try:
-            return SamplePredictions.read(path, sha256=sha256, cell=self.cell.key)
-        except RecordError as error:
-            raise RecordError(
-                f"{error}; if this predicts otherwise, as another card may, let the next result count: "
-                f"tta-pipeline results void {self.path.stem} --because 'its predictions are lost'"
-            ) from error
-
-    def prediction_problems(self, shard_set: ShardSet) -> Iterator[str]:
-        """Count the stored predictions again by the labels of *shard_set*, and yield a message for each problem."""
-        if self.row.predicted.samples_sha256 is None:
-            return
-        try:
-            kept = self.read_predictions()
-            if not kept.agree(self.row, shard_set.index):
-                yield (
-                    f"{self.predictions_path} has {len(kept.positions)} predictions, "
-                    f"{kept.num_correct(shard_set.index)} of them correct; expected {self.row.scores.num_samples} and "
-                    f"{self.row.scores.num_correct} as in its result"
-                )
-        except (RecordError, ManifestError) as error:
-            yield str(error)
 
 
 @dataclass(frozen=True, kw_only=True)

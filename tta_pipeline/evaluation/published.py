@@ -15,6 +15,7 @@ from pathlib import Path
 from tta_pipeline.domain.locations import ADDED, RESULTS, Locations
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment_results import CountedCell, Unit, chosen_results
+from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.names import PLANS, find_results, plan_files
 from tta_pipeline.results.plans import Plan
@@ -94,7 +95,7 @@ class PublishedExperiment:
     def require_predictions(self) -> None:
         """Refuse predictions that do not match the results; each file is read and hashed."""
         for cell in self.cells:
-            kept = cell.read_predictions()
+            kept = SamplePredictions.of(cell)
             if (len(kept.positions), kept.sha256) != (
                 cell.row.scores.num_samples,
                 cell.row.predicted.predictions_sha256,

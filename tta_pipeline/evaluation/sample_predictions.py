@@ -6,7 +6,7 @@ the sample index of the shard set, which contains keys and labels. So a sample t
 
 import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -16,9 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tta_pipeline.errors import RecordError
+from tta_pipeline.errors import ManifestError, RecordError
+from tta_pipeline.evaluation.experiment_results import CountedCell
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.sample_index import SampleIndex, as_numbers, read_table
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.files import hash_file, read_if_sha256_matches
 
 _SCHEMA = pa.schema(
@@ -70,6 +72,27 @@ class SamplePredictions:
         )
 
     @classmethod
+    def of(cls, counted: CountedCell) -> Self:
+        """Return the prediction for each sample of *counted*.
+
+        Raises:
+            RecordError: the predictions were not kept, are missing or damaged.
+        """
+        path, sha256 = counted.predictions_path, counted.row.predicted.samples_sha256
+        if path is None or sha256 is None:
+            raise RecordError(
+                f"{counted.row.labels.experiment} at {counted.cell.key} has no predictions; expected one prediction "
+                "per sample: evaluate the cell again with keep_predictions"
+            )
+        try:
+            return cls.read(path, sha256=sha256, cell=counted.cell.key)
+        except RecordError as error:
+            raise RecordError(
+                f"{error}; if this predicts otherwise, as another card may, let the next result count: "
+                f"tta-pipeline results void {counted.path.stem} --because 'its predictions are lost'"
+            ) from error
+
+    @classmethod
     def read(cls, path: Path, *, sha256: str, cell: str) -> Self:
         """Read the predictions for *cell*, the key of one, in the file at *path*, which must hash to *sha256*.
 
@@ -102,6 +125,20 @@ class SamplePredictions:
             predictions=as_numbers(table["prediction"])[chosen].astype(np.int64),
             confidences=as_numbers(table["confidence"])[chosen],
         )
+
+
+def prediction_problems(counted: CountedCell, shard_set: ShardSet) -> Iterator[str]:
+    """Count the predictions of *counted* again by the labels of *shard_set*, and yield a message for each problem."""
+    try:
+        kept = SamplePredictions.of(counted)
+        if not kept.agree(counted.row, shard_set.index):
+            yield (
+                f"{counted.predictions_path} has {len(kept.positions)} predictions, "
+                f"{kept.num_correct(shard_set.index)} of them correct; expected {counted.row.scores.num_samples} and "
+                f"{counted.row.scores.num_correct} as in its result"
+            )
+    except (RecordError, ManifestError) as error:
+        yield str(error)
 
 
 def _rows_of(cell: str, cells: pa.ChunkedArray) -> npt.NDArray[np.bool_]:

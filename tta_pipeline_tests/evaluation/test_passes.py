@@ -7,6 +7,7 @@ import pytest
 
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.explanation import explain
+from tta_pipeline.evaluation.sample_predictions import SamplePredictions
 from tta_pipeline.results.result_files import StoredResult, read_result
 from tta_pipeline_tests.conftest import Project, run_python
 from tta_pipeline_tests.evaluation.conftest import copy_small
@@ -186,7 +187,7 @@ def test_predictions_that_are_asked_for_later_are_evaluated_for(data: Locations)
     first, second = stored(data)
     assert (first.path, None) == (cell.path, first.result.evaluations[0].predicted.samples_sha256)
     assert cell.row.predicted.samples_sha256 == second.result.evaluations[0].predicted.samples_sha256
-    assert 64 == len(cell.read_predictions().positions)
+    assert 64 == len(SamplePredictions.of(cell).positions)
 
 
 @pytest.mark.parametrize("damage", ["lose", "flip"])

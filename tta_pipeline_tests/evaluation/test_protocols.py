@@ -18,6 +18,7 @@ from tta_pipeline.domain.cells import WHOLE
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import StreamError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.sample_predictions import SamplePredictions, prediction_problems
 from tta_pipeline.loading.device import as_floats
 from tta_pipeline.loading.joined_sets import JoinedPixels, JoinedSets
 from tta_pipeline.loading.reader import Stream
@@ -470,11 +471,11 @@ def test_predictions_are_kept_of_each_sample(data: Locations):
     for each in replace(own).counted_cells(SEVERITY_5):
         row, shard_set = each.row, ShardSet.open(own.folder(each.cell))
         assert each.predictions_path == path
-        kept, index = each.read_predictions(), shard_set.index
+        kept, index = SamplePredictions.of(each), shard_set.index
         assert 150 == len(set(kept.positions.tolist()))
         assert row.scores.num_correct == kept.num_correct(index)
         assert row.predicted.predictions_sha256 == kept.sha256
-        assert not list(each.prediction_problems(shard_set))
+        assert not list(prediction_problems(each, shard_set))
 
 
 def test_predictions_that_were_changed_are_named(data: Locations):
@@ -487,7 +488,7 @@ def test_predictions_that_were_changed_are_named(data: Locations):
     changed[40] ^= 1
     path.write_bytes(changed)
 
-    (problem,) = cell.prediction_problems(ShardSet.open(own.folder(CONTRAST_5)))
+    (problem,) = prediction_problems(cell, ShardSet.open(own.folder(CONTRAST_5)))
 
     assert str(path) in problem
     shutil.rmtree(data.results("small"))

@@ -20,7 +20,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.run_experiment import Board
-from tta_pipeline.evaluation.sample_predictions import encode_predictions
+from tta_pipeline.evaluation.sample_predictions import SamplePredictions, encode_predictions, prediction_problems
 from tta_pipeline.results.plans import read_plan
 from tta_pipeline.results.result_files import predictions_path, read_result, store_result, utc_now, void_result
 from tta_pipeline.shards.shard_set import ShardSet
@@ -255,7 +255,7 @@ def test_a_renamed_experiment_finds_its_results(data: Locations):
     assert ("renamed", "own") == (after.labels.experiment, before["experiment"])
     assert before["predictions_sha256"] == after.predicted.predictions_sha256
     assert (after, path) == (cell.row, only_result(data))
-    assert not list(cell.prediction_problems(ShardSet.open(renamed.folder(KEY))))
+    assert not list(prediction_problems(cell, ShardSet.open(renamed.folder(KEY))))
     assert read_plan(data, "small", "own") is None  # the file has no such experiment
 
 
@@ -264,7 +264,7 @@ def test_a_result_whose_predictions_are_lost_makes_way_once_it_is_void(data: Loc
     own = short(data)
     run_at(own, KEY)
     first, (cell,) = only_result(data), replace(own).counted_cells(KEY)
-    kept, stored = cell.read_predictions(), read_result(only_result(data))
+    kept, stored = SamplePredictions.of(cell), read_result(only_result(data))
     others = encode_predictions({KEY.key: replace(kept, confidences=kept.confidences * np.float32(0.5))})
     row = cell.row.with_samples(hashlib.sha256(others).hexdigest())
     result = replace(stored.result, finished_at=utc_now(), evaluations=(row,))
@@ -274,11 +274,11 @@ def test_a_result_whose_predictions_are_lost_makes_way_once_it_is_void(data: Loc
 
     assert not unfinished(own, KEY)
     with pytest.raises(RecordError, match=rf"results void {first.stem}"):
-        replace(own).counted_cells(KEY)[0].read_predictions()
+        SamplePredictions.of(replace(own).counted_cells(KEY)[0])
     void_result(first, "its predictions are lost")
     (counting,) = replace(own).counted_cells(KEY)
 
-    assert (second, 0.5 * kept.confidences[0]) == (counting.path, counting.read_predictions().confidences[0])
+    assert (second, 0.5 * kept.confidences[0]) == (counting.path, SamplePredictions.of(counting).confidences[0])
 
 
 def test_another_experiment_at_the_same_cell_is_not_taken_for_an_earlier_result(data: Locations):

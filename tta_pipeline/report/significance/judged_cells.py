@@ -106,7 +106,7 @@ def read_predictions(counted: CountedCell, shard_set: ShardSet) -> SamplePredict
     """
     row = counted.row
     called = f"{row.labels.experiment} at {counted.cell.key}"
-    kept = counted.read_predictions()
+    kept = SamplePredictions.of(counted)
     if shard_set.manifest.sha256 != row.cell.manifest_sha256:
         fix = "compare only experiments on the same images" if counted.is_of_others else "evaluate it again"
         raise RecordError(
