@@ -1,4 +1,4 @@
-"""The reader against other loaders, and against the limit: `python -m bench.loaders`.
+"""The reader against other loaders, and line by line against the limit: `python -m bench.loaders`.
 
 The loaders of `bench.other_loaders` take part if their packages are installed.
 """
@@ -6,14 +6,12 @@ The loaders of `bench.other_loaders` take part if their packages are installed.
 import os
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from bench import checksum_cost
-from bench.decode_limit import decoded_images_per_s
+from bench import checksum_cost, reader_lines
 from bench.figures import spread
 from bench.other_loaders import installed_loaders
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
@@ -29,24 +27,21 @@ BATCH_SIZE = 64
 FIRST_SYSTEM = "webdataset"
 WORKER_COUNTS = (1, 2, 4)
 """Numbers of workers to try for the first system; the best one counts."""
-LIMIT = "decoding in memory"
 COMPARED = {**LOADERS, **installed_loaders()}
 
-
-@dataclass(frozen=True, kw_only=True)
-class Repeat:
-    """Measurements of one turn of all loaders."""
-
-    rows: Mapping[str, LoaderRow]
-    limit_images_per_s: float
+Repeat = Mapping[str, LoaderRow]
+"""Measurements of one turn of all loaders, by their names."""
 
 
 def main() -> None:
-    """Make the images, measure, and print a table."""
+    """Make the images, measure, and print two tables."""
     root = Path(os.environ.get("TTA_DATA_ROOT", "data")) / "bench"
     table = Table(title=f"Loaders, batches of {BATCH_SIZE}, {NUM_CORES} cores: medians \\[range]", box=None)
     for name in ("what", "indexed", "reference", "ratio", "asked"):
         table.add_column(name)
+    lines = Table(
+        *reader_lines.COLUMNS, title="The reader line by line; the last ratios are asked to be >= 0.9", box=None
+    )
     for size, num_images, asked in ((64, 20_000, 11), (224, 6_000, 6)):
         settings = ShardSettings(num_shards=16)
         shards = generate_shards(root / f"loaders_{size}", num_images=num_images, image_size=size, settings=settings)
@@ -54,42 +49,32 @@ def main() -> None:
             repeats = [_repeat(data) for _ in range(REPEATS)]
         _add_rows(table, repeats, size, asked_of_first_system=asked)
         with Workers(1) as workers:
-            what, ratio = workers.submit(
-                checksum_cost.checking_row, shards, image_size=size, batch_size=BATCH_SIZE, num_threads=NUM_CORES
-            ).result()
+            shape = {"image_size": size, "batch_size": BATCH_SIZE, "num_threads": NUM_CORES}
+            what, ratio = workers.submit(checksum_cost.checking_row, shards, **shape).result()
+            for row in workers.submit(reader_lines.line_rows, shards, **shape).result():
+                lines.add_row(*row)
         table.add_row(what, "", "", ratio, "<= 1.02")
-    Console(width=150).print(table)
+    Console(width=150).print(table, lines)
 
 
 def _repeat(data: PreparedData) -> Repeat:
-    """Measure each loader and the limit once, one after another."""
+    """Measure each loader once, one after another."""
     others = {name: loader for name, loader in COMPARED.items() if name != FIRST_SYSTEM}
     settings, say = Settings(batch_size=BATCH_SIZE, repeats=1), Console(stderr=True).print
     first = Settings(batch_size=BATCH_SIZE, repeats=1, num_threads=WORKER_COUNTS)
     rows = (*measure(data, others, settings, say), *measure(data, {FIRST_SYSTEM: COMPARED[FIRST_SYSTEM]}, first, say))
-    with Workers(1) as workers:
-        limit = workers.submit(
-            decoded_images_per_s,
-            data.shard_set.folder,
-            image_size=data.image_size,
-            batch_size=BATCH_SIZE,
-            num_threads=NUM_CORES,
-        ).result()
-    say(f"{LIMIT}: {limit:,.0f} images/s")
-    return Repeat(rows={row.loader: row for row in rows}, limit_images_per_s=limit)
+    return {row.loader: row for row in rows}
 
 
 def _add_rows(table: Table, repeats: list[Repeat], size: int, *, asked_of_first_system: int) -> None:
-    speeds = {name: [repeat.rows[name].images_per_s for repeat in repeats] for name in repeats[0].rows}
-    speeds[LIMIT] = [repeat.limit_images_per_s for repeat in repeats]
+    speeds = {name: [repeat[name].images_per_s for repeat in repeats] for name in repeats[0]}
     ours = speeds.pop("indexed")
-    asked = {FIRST_SYSTEM: f">= {asked_of_first_system}", LIMIT: ">= 0.9"}
     for name, reference in speeds.items():
         ratios = [mine / other for mine, other in zip(ours, reference, strict=True)]
-        ratio = spread(ratios, digits=2)
+        asked = f">= {asked_of_first_system}" if name == FIRST_SYSTEM else "> 1"
         what = f"{size}x{size} images/s against {name}"
-        table.add_row(what, spread(ours), spread(reference), ratio, asked.get(name, "> 1"))
-    rows = [repeat.rows["indexed"] for repeat in repeats]
+        table.add_row(what, spread(ours), spread(reference), spread(ratios, digits=2), asked)
+    rows = [repeat["indexed"] for repeat in repeats]
     first_s = [row.time_to_first_batch_s for row in rows]
     table.add_row(
         f"{size}x{size} time to first batch, s", f"{statistics.median(first_s):.4f} [{min(first_s):.4f}-"
