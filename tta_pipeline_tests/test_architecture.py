@@ -188,10 +188,19 @@ def test_what_reads_results_needs_no_torch():
     assert "set()" == done.stdout.strip()
 
 
-def test_a_leaderboard_whose_intervals_are_kept_needs_no_heavy_package():
-    """Its verb starts without what only a computation of intervals, Parquet or a benchmark file needs."""
-    imported = "tta_pipeline.cli.leaderboard, tta_pipeline.report.formats, tta_pipeline.report.intervals"
-    heavy = "torch", "numpy", "pandas", "pyarrow", "matplotlib", "dagster", "yaml", "tta_pipeline.benchmarks"
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        (
+            ("cli.leaderboard", "report.formats", "report.intervals"),
+            ("torch", "numpy", "pandas", "pyarrow", "matplotlib", "dagster", "yaml", "tta_pipeline.benchmarks"),
+        ),
+        (("cli.list_experiments", "report.experiment_table", "report.plan_notes"), ("torch", "pyarrow", "dagster")),
+    ],
+)
+def test_quick_verbs_need_no_heavy_package(modules: tuple[str, ...], heavy: tuple[str, ...]):
+    """A leaderboard whose intervals are kept, and a list of experiments, start without what only others need."""
+    imported = ", ".join(f"tta_pipeline.{name}" for name in modules)
     program = f"import sys, {imported}; print({{*{heavy}}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
 
