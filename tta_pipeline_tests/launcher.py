@@ -63,6 +63,9 @@ def forking_process() -> Iterator[Path]:
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory(prefix="tta-launcher-") as folder:
         address = Path(folder) / "socket"
+        program = Launcher(address).python
+        program.write_text(f'#!/bin/sh\nexec {forked_python(address)} "$@"\n')
+        program.chmod(0o755)
         process = subprocess.Popen(
             [sys.executable, __file__, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
@@ -74,7 +77,7 @@ def forking_process() -> Iterator[Path]:
 
 def forked_python(address: Path) -> str:
     """Return the command line of a Python that is forked from the process at *address*; it takes `-u`, `-c`, `-m`."""
-    return shlex.join([sys.executable, __file__, str(address)])
+    return shlex.join([sys.executable, "-S", __file__, str(address)])
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,11 @@ class Launcher:
     """Runs programs of the environment, each in a process forked from a common one."""
 
     address: Path
+
+    @property
+    def python(self) -> Path:
+        """A program that takes `-c` or `-m` as Python does, and has it forked."""
+        return self.address.with_name("python")
 
     def run(
         self, command: list[str], environment: dict[str, str], timeout_s: int, folder: Path | None = None
@@ -154,14 +162,19 @@ class _Forked(subprocess.Popen[str]):
         return self.returncode
 
 
-def _import_everything() -> None:
-    """Import the libraries and every module of this project whose own libraries are installed."""
+def _import_everything(address: Path) -> None:
+    """Import the libraries and every module of this project whose own libraries are installed.
+
+    Worker processes of this project, which its tests start a hundred times, are forked from then on, too.
+    """
     for library in _LIBRARIES:
         with suppress(ImportError):
             import_module(library)
     for module in walk_packages(import_module(_PROJECT).__path__, f"{_PROJECT}."):
         with suppress(ImportError):
             import_module(module.name)
+    workers: Any = import_module("tta_pipeline.util.processes")
+    workers._COMMAND = (str(Launcher(address).python), *workers._COMMAND[1:])
 
 
 def _use_dagster_once() -> None:
@@ -207,7 +220,7 @@ def _serve(address: str) -> None:
         sys.stdin.buffer.read()
         os.kill(os.getppid(), signal.SIGKILL)
         os._exit(0)
-    _import_everything()
+    _import_everything(Path(address))
     _use_dagster_once()
     _make_database_once()
     _forget_ends()

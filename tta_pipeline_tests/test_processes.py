@@ -3,15 +3,23 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tta_pipeline.errors import ImagesError, WorkerError
+from tta_pipeline.util import processes
 from tta_pipeline.util.processes import Workers
 from tta_pipeline_tests.conftest import start_python
 from tta_pipeline_tests.work import refuse, work
+
+
+@pytest.fixture(autouse=True)
+def _no_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start Python for each process, as everywhere but in other tests."""
+    monkeypatch.setattr(processes, "_COMMAND", (sys.executable, *processes._COMMAND[1:]))
 
 
 def test_results_come_in_order_from_other_processes():

@@ -13,7 +13,6 @@ import pytest
 from tta_pipeline.cli.run_parts import run_parts
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, in_one_line, launcher, new_project
-from tta_pipeline_tests.launcher import forked_python
 from tta_pipeline_tests.result_paths import results_of
 
 EXPERIMENTS = ("source", "norm", "tent")
@@ -41,12 +40,9 @@ sys.executable = sys.argv.pop(1)
 from tta_pipeline.__main__ import main
 main()
 """
-"""The program of the verbs; processes that it starts run the Python that the first argument names."""
+"""The program of the verbs; processes that it starts run the Python that the first argument names.
 
-
-def python_that_is_forked(folder: Path) -> str:
-    """Write a Python into *folder* that need not import this project again; that of Ctrl-C's test is a real one."""
-    return program(folder / "python", f'exec {forked_python(launcher().address)} "$@"')
+Ctrl-C's test starts real ones."""
 
 
 def test_a_part_without_shards_says_what_to_type(project: Project):
@@ -69,13 +65,13 @@ def prepared(sweep: Project, tmp_path: Path) -> Project:
     return project
 
 
-def test_two_processes_make_the_results_of_one(sweep: Project, prepared: Project, tmp_path: Path):
+def test_two_processes_make_the_results_of_one(sweep: Project, prepared: Project):
     """Each that was asked for once and in the database, after the shards that lack; each line names its part."""
     shutil.rmtree(prepared.locations.root / "small/shards/contrast/5")
     asked = ("--experiment", "norm", "--corruption", "contrast", "--severity", "3", "--severity", "5")
 
     done = launcher().run(
-        ["python", "-c", WITH_FORKED_PARTS, python_that_is_forked(tmp_path), "run", "small", *asked,
+        ["python", "-c", WITH_FORKED_PARTS, str(launcher().python), "run", "small", *asked,
          "--processes", "2"], prepared.environment, timeout_s=600,
     )  # fmt: skip
 

@@ -1,10 +1,8 @@
 """`tta-pipeline shards bench --model`: forward passes by each reader, alone and in processes of `torchrun`."""
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -17,7 +15,7 @@ from tta_pipeline.extras.loader_bench.loaders import LOADERS, Loader
 from tta_pipeline.extras.loader_bench.measure import Settings
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.conftest import Project, launcher
 
 MODEL = "torchvision:resnet18"
 ONCE = Settings(repeats=1, num_threads=(0,))
@@ -51,10 +49,10 @@ def test_each_reader_has_the_figures_of_a_forward_pass(shard_set: ShardSet, proj
 
 def test_processes_of_torchrun_read_their_shares(shard_set: ShardSet, project: Project):
     """The first prints one table, of the samples of both."""
-    verb = str(Path(sys.executable).with_name("tta-pipeline"))
     done = project.run(
-        "torchrun", "--standalone", "--nproc-per-node", "2", "--no-python", verb, "shards", "bench",
-        str(shard_set.folder), "--model", MODEL, "--threads", "0", "--repeats", "1", "--json",
+        "torchrun", "--standalone", "--nproc-per-node", "2", "--no-python", str(launcher().python), "-m",
+        "tta_pipeline", "shards", "bench", str(shard_set.folder), "--model", MODEL, "--threads", "0", "--repeats",
+        "1", "--json",
     )  # fmt: skip
 
     assert 0 == done.returncode, done.stderr[-3000:]
