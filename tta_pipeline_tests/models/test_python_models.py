@@ -3,7 +3,6 @@
 import argparse
 import hashlib
 import importlib
-import subprocess
 import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +27,7 @@ from tta_pipeline.models.model_kind import ModelContext, kind_of
 from tta_pipeline.models.weights import read_state
 from tta_pipeline.util.files import hash_file
 from tta_pipeline.util.user_functions import load_function
+from tta_pipeline_tests.conftest import run_python
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 TEN = tuple(f"c{number}" for number in range(10))
@@ -220,7 +220,7 @@ def test_what_cannot_be_read_without_its_code_is_named(beside: object):
     assert f"collections.{type(beside).__name__}" in str(refused.value)
     assert "\x1b" not in str(refused.value)
     program = str(refused.value).split('"')[1]
-    subprocess.run([sys.executable, "-c", program], check=True)
+    assert 0 == run_python(program).returncode
     saved = Path("state_dict.pth")
     assert ["w"] == list(read_state(saved, hash_file(saved)))
 
