@@ -9,7 +9,6 @@ import shlex
 import signal
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tta_pipeline_tests.conftest import Project
-from tta_pipeline_tests.interrupts import interruptible
+from tta_pipeline_tests.conftest import Project, launcher
 from tta_pipeline_tests.ports import free_ports
 
 REPOSITORY = Path(__file__).parents[2]
@@ -43,7 +41,7 @@ class Run:
 class WebServer:
     """A running `dg dev`: the web server, the daemon, the code server and the runs they start."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[str]
     port: int
     project: Project
 
@@ -158,9 +156,9 @@ class WebServer:
 def web_server(project: Project, log: Path) -> Iterator[WebServer]:
     """Start the web UI of *project* by the command in the Makefile, and stop it at the end."""
     port = free_ports(1)[0]
-    with log.open("wb") as output, interruptible():  # also for the runs that it starts and cancels by SIGINT
-        process = subprocess.Popen(
-            [Path(sys.executable).with_name("dg"), *_makefile_arguments(port)],
+    with log.open("wb") as output:
+        process = launcher().start(
+            ["dg", *_makefile_arguments(port)],
             cwd=REPOSITORY,
             env=project.environment,
             stdin=subprocess.DEVNULL,
