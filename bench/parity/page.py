@@ -97,13 +97,12 @@ differences of logits, and the reason.
 ## Setup and limits
 
 {scene} Both sides use preset `cifar`, the same seed and float32, unless a row is marked bfloat16. The authors' code
-runs
-unchanged except for
-stand-ins for data and models, renamed torchvision arguments, the CPU instead of CUDA, and our random numbers in UniEnt,
-SoTTA and FOZO. mariodoebler/test-time-adaptation replaces repositories that cannot be imported or have no settings for
-CIFAR. REM, IMSE, DPCore, FOZO, ZOA and rows with CLIP in their name use a small ViT with random weights, so their
-errors mean nothing; ZOA's ResNet has random weights too. DPCore gets a batch of each shift in turn, so that shifts come back.
-Other methods for CLIP use the ResNet-20 as image tower and its last layer as text features.
+runs unchanged except for stand-ins for data and models, renamed torchvision arguments, the CPU instead of CUDA, and our
+random numbers in UniEnt, SoTTA and FOZO. mariodoebler/test-time-adaptation replaces repositories that cannot be
+imported or have no settings for CIFAR. REM, IMSE, DPCore, FOZO, ZOA and rows with CLIP in their name use a small ViT
+with random weights, so their errors mean nothing; ZOA's ResNet has random weights too. DPCore gets a batch of each
+shift in turn, so that shifts come back. Other methods for CLIP use the ResNet-20 as image tower and its last layer as
+text features.
 
 Not compared:
 
