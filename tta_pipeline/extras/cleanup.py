@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import LoadedBenchmarks
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.domain.streams import StreamPlan
-from tta_pipeline.errors import RecordError
+from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults, link_of
 from tta_pipeline.loading.decoded_cache import DecodedCache
 from tta_pipeline.results.chains import ends_of_chains
@@ -27,10 +28,10 @@ from tta_pipeline.results.names import HELD_OUT, PLANS, RESULT_NAME, void_name
 from tta_pipeline.results.plans import Plan
 from tta_pipeline.results.result_files import Result, predictions_path, read_result
 from tta_pipeline.results.training_record import TrainingRun
-from tta_pipeline.shards.manifest import MANIFEST_FILE
+from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
+from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.util.files import (
     find_abandoned,
-    hash_file,
     is_abandoned,
     is_unpublished,
     node_local_folder,
@@ -73,7 +74,7 @@ def find_unreferenced(
         for benchmark in loaded.benchmarks.values():
             yield from _find_in_trained_models(benchmark, locations, weights)
     roots = locations.roots if decoded else ()
-    manifests = {hash_file(path) for root in roots for path in _manifests(root)}
+    manifests = {manifest.sha256 for root in roots for manifest in _manifests(root)}
     for folder in decoded:
         for path in DecodedCache(folder=folder, limit_bytes=0).find_unreferenced(manifests):
             yield _describe("decoded", "", path)
@@ -292,15 +293,16 @@ def _unfinished(locations: Locations, beside: Sequence[Path]) -> Iterator[Unrefe
     yield from (_describe("unfinished", "", path) for path in dict.fromkeys(found))
 
 
-def _manifests(root: Path) -> Iterator[Path]:
-    """Yield the manifests below *root*, also behind links to folders, such as a benchmark on another disk."""
+def _manifests(root: Path) -> Iterator[Manifest]:
+    """Yield the intact manifests below *root*, also behind links to folders, such as a benchmark on another disk."""
     seen = set[str]()
     for folder, names, files in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)
         if real in seen:
             names.clear()
         elif MANIFEST_FILE in files:
-            yield Path(folder, MANIFEST_FILE)
+            with suppress(ManifestError):
+                yield read_manifest(Path(folder))
         seen.add(real)
 
 

@@ -9,6 +9,7 @@ from graphlib import TopologicalSorter
 import dagster as dg
 
 from tta_pipeline.definitions import assets_only, build_definitions, defs
+from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline_tests.conftest import SMALL, Project, write_tree
 from tta_pipeline_tests.defs.in_process import execute, what_failed
 
@@ -216,7 +217,7 @@ def test_to_materialize_what_is_wrong_fails_with_the_sentence_and_stops_nothing_
     finished = execute(project, ["mine/evaluation/wrong", "mine/clean/images"])
 
     assert not finished.success
-    assert "experiments.wrong: method is 'nrom'; expected one of 48 names (did you mean norm" in what_failed(finished)
+    assert f"method is 'nrom'; expected one of {len(METHODS)} names (did you mean norm" in what_failed(finished)
     assert (project.locations.generated_source("mine") / "clean" / "0").is_dir()
 
 

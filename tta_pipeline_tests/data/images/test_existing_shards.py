@@ -239,7 +239,7 @@ def test_a_folder_in_the_folder_of_a_class_is_not_taken_for_another(tmp_path: Pa
     """The images in `n01/images` are not of a class `images`, though there is one."""
     write_foldered(tmp_path / "fog" / "5", ("n01/images", "n02/images"))
 
-    with pytest.raises(ClassMapError, match=r"images in n01\b"):
+    with pytest.raises(ClassMapError, match=r"images in n0[12]\b"):
         adopted(tmp_path / "fog" / "5", ClassMap(classes=("images", "n01", "n02")))
 
 
