@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from tta_pipeline.cli.common import WIDTH_WITHOUT_TERMINAL, LocalPath, say
 from tta_pipeline.cli.table_output import TABLE_FORMS, Form, as_paragraphs, as_text, choose_columns, with_form
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tta_pipeline.report.tables import Table, TableAnswer
 
 _ROWS_FOR_PEOPLE = 1_000
+_FORM_OF_ENDING = {".csv": "csv", ".json": "json", ".md": "markdown", ".parquet": "parquet", ".tex": "latex"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +120,7 @@ def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
                 "--format parquet is binary and cannot be printed; expected a file: add --output FILE"
             )
         if path is not None:
-            form = replace(form, width=WIDTH_WITHOUT_TERMINAL, is_styled=False)
+            form = replace(form, name=_form_of_file(form, path), width=WIDTH_WITHOUT_TERMINAL, is_styled=False)
         return command(*args, output=Output(form=form, path=path, max_rows=max_rows), **kwargs)
 
     answering: Callable[..., Any] = obeying
@@ -126,11 +128,18 @@ def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--rows", "max_rows", type=click.IntRange(1), metavar="N", help="Maximum number of rows. Default: "
                      f"{_ROWS_FOR_PEOPLE:,} rows of a query in the terminal, otherwise all."),
         click.option("--output", "path", type=LocalPath(dir_okay=False), metavar="FILE",
-                     help="Write to FILE instead of printing."),
+                     help="Write to FILE instead of printing. Without --format, the ending chooses the form: "
+                     f"{', '.join(_FORM_OF_ENDING)}."),
         with_form(*TABLE_FORMS, "parquet"),
     ):  # fmt: skip
         answering = option(answering)
     return answering
+
+
+def _form_of_file(form: Form, path: Path) -> str:
+    """Return the name of *form*, or if the user chose none, of the form of the ending of *path*."""
+    chosen = click.get_current_context().get_parameter_source("form_name") is not ParameterSource.DEFAULT
+    return form.name if chosen or form.name == "json" else _FORM_OF_ENDING.get(path.suffix.lower(), form.name)
 
 
 @contextmanager

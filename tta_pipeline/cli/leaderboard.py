@@ -56,8 +56,8 @@ class PublishedTable(LocalPath):
     examples=[
         "tta-pipeline leaderboard",
         "tta-pipeline leaderboard --benchmark digits_c --wide",
-        "tta-pipeline leaderboard --by corruption --format latex --output table.tex",
-        "tta-pipeline leaderboard --format parquet --output leaderboard.parquet",
+        "tta-pipeline leaderboard --by corruption --output table.tex",
+        "tta-pipeline leaderboard --output leaderboard.parquet",
         "tta-pipeline leaderboard --reference figures.csv",
         "tta-pipeline leaderboard --reference robustbench_imagenet_c --reference-row Standard_R50",
     ],

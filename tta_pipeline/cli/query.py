@@ -13,7 +13,7 @@ from tta_pipeline.domain.locations import Locations
     examples=[
         'tta-pipeline query "FROM leaderboard"',
         'tta-pipeline query "FROM corruption_errors ORDER BY mean_error DESC" --rows 20',
-        'tta-pipeline query "FROM evaluations WHERE counts" --format parquet --output evaluations.parquet',
+        'tta-pipeline query "FROM evaluations WHERE counts" --output evaluations.parquet',
     ],
 )
 @click.argument("sql")

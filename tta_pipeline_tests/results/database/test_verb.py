@@ -384,6 +384,19 @@ def test_text_goes_to_a_file_too(ask, tmp_path: Path):
     assert path.read_text().endswith("\\end{tabular}\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("a.tex", "% "), ("a.csv", "benchmark,"), ("a.JSON", "[\n"), ("a.md", "| "), ("a.parquet", "PAR1"), ("a.txt", "")],
+)
+def test_the_ending_of_the_file_chooses_the_form(ask, tmp_path: Path, name: str, start: str):
+    """Unless it is a form that is asked for; of an ending that says nothing, a plain table."""
+    ask("--output", str(tmp_path / name))
+    ask("--output", str(tmp_path / f"table-{name}"), "--format", "table")
+
+    assert (tmp_path / name).read_bytes().startswith(start.encode())
+    assert (tmp_path / f"table-{name}").read_text().splitlines()[0].split()[0] == "benchmark"
+
+
 @pytest.fixture(scope="module")
 def database(locations: Locations, tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
     """A copy of the database, opened for questions: DuckDB opens a file once in a process."""
