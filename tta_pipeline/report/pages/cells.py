@@ -12,6 +12,7 @@ from tta_pipeline.domain.cells import CLEAN, Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.experiment_results import CountedCell, ExperimentResults, Unit
+from tta_pipeline.evaluation.published import PublishedExperiment
 from tta_pipeline.report.significance.judged_cells import CellSamples, JudgedCell, judge_cell
 from tta_pipeline.report.tables import name_class
 from tta_pipeline.results.evaluation_record import Evaluation
@@ -79,39 +80,50 @@ class CellResults:
         return dict(sorted(found.items(), key=lambda each: each[1].row.error))
 
 
-def read_cells(benchmark: Benchmark, locations: Locations) -> Iterator[CellResults]:
-    """Yield each cell of *benchmark* that has results, in the order of the benchmark; clean images come last."""
-    all_results = {
-        name: ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
+def read_cells(
+    benchmark: Benchmark, locations: Locations, added: Sequence[PublishedExperiment] = ()
+) -> Iterator[CellResults]:
+    """Yield each cell of *benchmark* that has results, in the order of the benchmark; clean images come last.
+
+    Args:
+        benchmark: The benchmark.
+        locations: Locations of results and shards.
+        added: Experiments of others; their results on other images are left out.
+    """
+    own: list[ExperimentResults | PublishedExperiment] = [
+        ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
         for name in benchmark.experiments
-    }
+    ]
     counted: dict[Cell, list[tuple[str, CountedCell]]] = {}
-    for name, results in all_results.items():
+    for results in (*own, *added):
         for each in results.all_counted_cells().values():
-            counted.setdefault(each.cell, []).append((name, each))
+            counted.setdefault(each.cell, []).append((results.experiment_name, each))
     found: CellResults | None = None
     photographs = Photographs(benchmark.photograph_pattern)
     for cell in (*benchmark.cells, CLEAN):
         if cell in counted:
             others = [each.severity for each in counted if each.corruption == cell.corruption and each != cell]
-            samples = _open_samples(
-                all_results[counted[cell][0][0]], cell, photographs, found.samples if found else None
-            )
+            samples = _open_samples(benchmark, locations, cell, photographs, found.samples if found else None)
             entries = [
                 Entry(experiment=name, unit=each.unit, row=each.row, judged=_judge_if_kept(each, samples))
                 for name, each in counted[cell]
+                if not (each.is_of_others and _shows_other_images(each, samples))
             ]
             found = CellResults(cell=cell, samples=samples, entries=entries, severities=sorted(others))
             yield found
 
 
 def _open_samples(
-    results: ExperimentResults, cell: Cell, photographs: Photographs, before: CellSamples | None
+    benchmark: Benchmark, locations: Locations, cell: Cell, photographs: Photographs, before: CellSamples | None
 ) -> CellSamples | None:
     try:
-        return CellSamples.open(results.benchmark.name, results.locations, cell, photographs, like=before)
+        return CellSamples.open(benchmark.name, locations, cell, photographs, like=before)
     except ManifestError:
         return None
+
+
+def _shows_other_images(counted: CountedCell, samples: CellSamples | None) -> bool:
+    return samples is not None and counted.row.cell.manifest_sha256 != samples.shard_set.manifest.sha256
 
 
 def _judge_if_kept(counted: CountedCell, samples: CellSamples | None) -> JudgedCell | None:

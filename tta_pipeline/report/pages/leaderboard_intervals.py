@@ -1,6 +1,7 @@
 """Compute the intervals of leaderboards that are not stored yet, from kept predictions."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import duckdb
 
@@ -8,6 +9,8 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import LoadedBenchmarks
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
+from tta_pipeline.errors import RecordError
+from tta_pipeline.evaluation.published import PublishedExperiment, added_experiments, read_added
 from tta_pipeline.report.intervals import Interval, Intervals, Keep, counted_rows
 from tta_pipeline.report.pages.cells import read_cells
 from tta_pipeline.report.pages.collected_results import CollectedResults
@@ -89,10 +92,19 @@ def kept_errors(
 
 
 def collect_results(benchmark: Benchmark, locations: Locations, reporter: Reporter) -> CollectedResults:
-    """Read the kept predictions of all cells of *benchmark*."""
+    """Read the kept predictions of all cells of *benchmark*, also those that were added from others."""
     num_cells = len(benchmark.cells) + benchmark.has_clean
     gathered, progress = CollectedResults(), reporter("reading predictions", num_cells, unit="cells")
-    for results in read_cells(benchmark, locations):
+    for results in read_cells(benchmark, locations, _read_added(benchmark, locations)):
         gathered.add(results, ())
         progress.advance(1)
     return gathered
+
+
+def _read_added(benchmark: Benchmark, locations: Locations) -> Sequence[PublishedExperiment]:
+    """Return the added experiments of *benchmark*; the database names those whose files are damaged."""
+    found = []
+    for name in added_experiments(locations, benchmark.name):
+        with suppress(RecordError):
+            found.append(read_added(locations, benchmark.name, name))
+    return found

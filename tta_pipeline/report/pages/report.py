@@ -17,6 +17,7 @@ from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import ManifestError, RecordError, ReportError, StreamError
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.published import added_experiments
 from tta_pipeline.report import queries
 from tta_pipeline.report.error_figures import (
     accuracy_against_clean,
@@ -314,8 +315,8 @@ def write_report(
         gathered = write_cells(locations, benchmark, beside / "cells", reporter)
         compared = compare_pairs(gathered.judged_cells())
         intervals = to_intervals(gathered, compared)
-        if gathered.covers(counted):
-            keep.write(intervals)  # for the verb `leaderboard`
+        if gathered.covers(counted) and not added_experiments(locations, benchmark.name):
+            keep.write(intervals)  # for the verb `leaderboard`, which also reads the predictions of others
         (beside / "comparison.js").write_text(comparison_script(gathered, compared), encoding="utf-8")
         (beside / "compare.html").write_text(
             render_page("compare.html.j2", benchmark=benchmark, notes=found.notes), encoding="utf-8"

@@ -99,6 +99,13 @@ def test_the_leaderboard_shows_experiments_of_others_as_theirs(added: Path):
     assert "alice:tent" in ask(added, "leaderboard").stdout
 
 
+def test_the_same_predictions_have_the_same_interval(added: Path):
+    """In the leaderboard, whoever made them."""
+    found = {row["experiment"]: row["error_low"] for row in json.loads(ask(added, "leaderboard", "--json").stdout)}
+
+    assert all(found[name] == found[f"alice:{name}"] is not None for name in ("source", "norm", "tent"))
+
+
 def test_who_has_no_benchmark_sees_what_others_published(published: Path, tmp_path: Path):
     """In a leaderboard; nothing else is needed here."""
     root = tmp_path / "data"
