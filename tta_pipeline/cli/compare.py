@@ -161,11 +161,7 @@ def _pair_cells(
     for each in evaluated:
         say_seeds(each)
     if not evaluated:
-        raise click.UsageError(
-            f"{names[0]} and {names[1]} have no results for the same stream and seed, in "
-            f"{count_of(len(both), 'benchmark')} with both experiments; expected results on the same cells and seeds: "
-            "evaluate both on these"
-        )
+        raise click.UsageError(_say_nothing_common(names, found))
     if corruption and not any(corruption in each.corruptions for each in evaluated):
         names_there = ", ".join(dict.fromkeys(name for each in evaluated for name in each.corruptions))
         raise click.UsageError(
@@ -176,6 +172,26 @@ def _pair_cells(
         for each in evaluated
         if corruption in (None, *each.corruptions)
     ]
+
+
+def _say_nothing_common(names: tuple[str, str], found: "Sequence[CommonCells]") -> str:
+    """Return why the two experiments, which benchmarks have both, cannot be compared in any."""
+    of_a, of_b = (_protocols([each.a for each in found]), _protocols([each.b for each in found]))
+    if of_a and of_b and not set(of_a) & set(of_b):
+        return (
+            f"{names[0]} has results of the protocol {', '.join(of_a)}, but {names[1]} of {', '.join(of_b)}; expected "
+            "the same protocol: compare two experiments that have the same one"
+        )
+    return (
+        f"{names[0]} and {names[1]} have no results for the same stream and seed, in "
+        f"{count_of(len(found), 'benchmark')} with both experiments; expected results on the same cells and seeds: "
+        "evaluate both on these"
+    )
+
+
+def _protocols(experiments: "Sequence[Evaluated]") -> list[str]:
+    cells = (cell for each in experiments for cell in each.all_counted_cells().values())
+    return list(dict.fromkeys(cell.row.setup.protocol for cell in cells))
 
 
 def _common_cells(benchmark: "Benchmark", names: tuple[str, str], locations: Locations) -> "CommonCells":

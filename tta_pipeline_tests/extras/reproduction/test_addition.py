@@ -155,6 +155,18 @@ def test_another_source_model_is_named(root: Path, copied: Path):
     assert [False, True] == ["different weights" in each for each in said]
 
 
+def test_two_protocols_are_named_where_no_stream_is_common(root: Path, published: Path):
+    """More results of both would not help."""
+    ask(root, "results", "add", str(published), "--as", "alice")
+    for key in ("clean-0", "contrast-3", "contrast-5", "gaussian_noise-3", "gaussian_noise-5"):
+        path = result_of(root / "added" / "alice", "tent", key)
+        forge(path, lambda result: with_facts(result, protocol="continual", seed=5))
+
+    asked = in_one_line(ask(root, "compare", "tent", "alice:tent").stderr)
+
+    assert "tent has results of the protocol reset_each_shift, but alice:tent of continual" in asked
+
+
 def test_an_experiment_that_nobody_added_is_unknown(added: Path):
     """The error names one that was."""
     asked = ask(added, "compare", "norm", "alice:tant")
