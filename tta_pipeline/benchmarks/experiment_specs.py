@@ -60,10 +60,10 @@ class Experiment(ConfigModel):
     @field_validator("seeds", mode="before")
     @classmethod
     def _count_seeds(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
+        if value is None or isinstance(value, list | tuple):
             return value
-        count = value.get("count")
-        if list(value) != ["count"] or type(count) is not int or not 1 <= count <= _MAX_SEEDS:
+        count = value.get("count") if isinstance(value, dict) and len(value) == 1 else None
+        if type(count) is not int or not 1 <= count <= _MAX_SEEDS:
             raise ValueError(
                 f"the value is {short_repr(value)}; expected a list of seeds, or {{count: 100}} for 0 to 99, with at "
                 f"most {_MAX_SEEDS:,} seeds"

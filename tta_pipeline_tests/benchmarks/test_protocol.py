@@ -115,6 +115,8 @@ def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
         ("seeds: [1, 1]", ["seeds is [1, 1]"]),
         ("seeds: {count: 0}", ["seeds", "{'count': 0}", "expected a list of seeds, or {count: 100}"]),
         ("seeds: {count: 2, step: 3}", ["expected a list of seeds, or {count: 100}"]),
+        ("seeds: 3", ["seeds: the value is 3; expected a list of seeds, or {count: 100}"]),
+        ("seeds: three", ["expected a list of seeds, or {count: 100}"]),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_file_is_read(tmp_path: Path, changes: str, named: list[str]):
