@@ -45,9 +45,10 @@ def require_fitting(
     misfits = _describe_misfits(network, renamed)
     if misfits:
         classes = f" with {count_of(num_classes, 'class')}" if num_classes else ""
-        lines = [f"{what} fit {architecture.display_name}{classes}; expected its state dict{advice}", *misfits]
         is_only_head = len(misfits) == 1 and {*_misshapen(network, renamed)} == head_shapes(architecture).keys()
-        raise (ClassCountError if is_only_head else EvaluationError)("\n  ".join(lines))
+        raise (ClassCountError if is_only_head else EvaluationError)(
+            f"{what} fit {architecture.display_name}{classes}: {'; '.join(misfits)}; expected its state dict{advice}"
+        )
     return renamed
 
 
@@ -99,20 +100,20 @@ def _strip_wrappers(state: Mapping[str, torch.Tensor], expected: Mapping[str, to
 
 
 def _describe_misfits(network: nn.Module, found: Mapping[str, torch.Tensor]) -> list[str]:
-    """Return up to three lines, on missing, unexpected and misshapen weights, each with number and first name."""
+    """Return what is missing, unexpected and misshapen, each with the number of weights and the first name."""
     expected, others = network.state_dict(), _misshapen(network, found)
     # torch reports which names older files may lack.
     absent = {name: expected[name] for name in (set(found) & set(expected))}
     keys = network.load_state_dict({**found, **absent}, strict=False, assign=True)
-    lines = []
+    misfits = []
     if keys.missing_keys:
-        lines.append(f"{len(keys.missing_keys)} of {len(expected)} weights are missing, first {keys.missing_keys[0]}")
+        misfits.append(f"{len(keys.missing_keys)} of {len(expected)} weights are missing, first {keys.missing_keys[0]}")
     if keys.unexpected_keys:
-        lines.append(f"{len(keys.unexpected_keys)} are unexpected, first {keys.unexpected_keys[0]}")
+        misfits.append(f"{len(keys.unexpected_keys)} are unexpected, first {keys.unexpected_keys[0]}")
     if others:
         shapes = f"{tuple(found[others[0]].shape)} instead of {tuple(expected[others[0]].shape)}"
-        lines.append(f"{len(others)} have another shape, first {others[0]}: {shapes}")
-    return lines
+        misfits.append(f"{len(others)} have another shape, first {others[0]}: {shapes}")
+    return misfits
 
 
 def _misshapen(network: nn.Module, found: Mapping[str, torch.Tensor]) -> list[str]:

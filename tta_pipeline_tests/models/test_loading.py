@@ -127,7 +127,7 @@ def test_a_network_that_computes_its_own_widths_takes_weights(tmp_path: Path):
 
     assert (2, 10) == loaded_logits(spec, torch.rand(2, 3, 32, 32)).shape
     regnet = TorchvisionModel(kind="torchvision", architecture="regnet_x_800mf")
-    with pytest.raises(EvaluationError, match=r"\bregnet_x_800mf\b.*\b10\b.*\n.*\b15\b.*\b320\b.*\btrunk_output\."):
+    with pytest.raises(EvaluationError, match=r"\bregnet_x_800mf\b.*\b10\b.*\b15\b.*\b320\b.*\btrunk_output\."):
         make_model_of_state(regnet, state, num_classes=10, mean=MEAN, std=STD)
 
 
@@ -234,7 +234,7 @@ def test_a_hostile_or_another_file_is_refused(tmp_path: Path, monkeypatch: pytes
         loaded_logits(checkpoint(tmp_path / "list.pth", [1, 2]), images)
 
 
-def test_weights_that_do_not_fit_are_told_in_three_lines(tmp_path: Path):
+def test_weights_that_do_not_fit_are_told_before_what_to_correct(tmp_path: Path):
     """How many are missing, unexpected and of another shape, and the first of each."""
     state = {"stray": torch.zeros(3), **shufflenet_v2_x0_5(num_classes=10).state_dict()}
     state["conv1.0.weight"] = torch.zeros(24, 1, 3, 3)
@@ -245,12 +245,13 @@ def test_weights_that_do_not_fit_are_told_in_three_lines(tmp_path: Path):
         loaded_logits(spec, torch.rand(2, 3, 32, 32))
 
     told = (
-        r"mine\.pth.*\bshufflenet_v2_x1_0\b.*`architecture`.*`path`",
+        r"mine\.pth.*\bshufflenet_v2_x1_0\b",
         r"\b2\b.*\b338\b.*\bstage2\.0\.branch1\.0\.weight\b",
         r"\b1\b.*\bstray\b",
         r"\b267\b.*\bconv1\.0\.weight\b.*\(24, 1, 3, 3\).*\(24, 3, 3, 3\)",
+        r"expected its state dict.*`architecture`.*`path`",
     )
-    assert all(re.search(*each) for each in zip(told, str(refused.value).splitlines(), strict=True))
+    assert re.search(".*".join(told), str(refused.value))
     with pytest.raises(EvaluationError, match="resnet19"):
         loaded_logits(checkpoint(tmp_path / "mine.pth", state, architecture="resnet19"), torch.rand(2, 3, 32, 32))
 
