@@ -97,11 +97,11 @@ def evaluate(
     from tta_pipeline.evaluation.evaluate_shards import evaluate as evaluate_alone
     from tta_pipeline.loading.dataset import open_shards
     from tta_pipeline.methods import build
+    from tta_pipeline.methods.own_methods import say_origin
     from tta_pipeline.models.load_by_name import load_model
     from tta_pipeline.models.try_network import require_outputs
     from tta_pipeline.results.result_files import utc_now
     from tta_pipeline.util.identifiers import is_benchmark_name
-    from tta_pipeline.util.own_code import place_of
     from tta_pipeline.util.plurals import count_of
     from tta_pipeline.util.progress import log_reporter
 
@@ -129,8 +129,9 @@ def evaluate(
             built, shards, batch_size=batch_size, limit=limit, name=experiment, progress=log_reporter(report)
         )
     if row.cost.num_nonfinite_batches:
-        where = place_of(type(built)._predict)  # noqa: SLF001 - to print its row
-        report(f"found NaN or infinite logits{where} in {count_of(row.cost.num_nonfinite_batches, 'batch')}")
+        report(
+            f"found NaN or infinite logits{say_origin(built)} in {count_of(row.cost.num_nonfinite_batches, 'batch')}"
+        )
     # Nothing can have trained the model since it was loaded.
     row = replace(row, setup=replace(row.setup, weights=network.weights))
     if experiment:

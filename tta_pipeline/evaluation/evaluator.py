@@ -28,13 +28,12 @@ from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stored_pixels import Pixels, StoredPixels
 from tta_pipeline.methods import build
 from tta_pipeline.methods.method import Method
-from tta_pipeline.methods.own_methods import naming_own_code
+from tta_pipeline.methods.own_methods import naming_own_code, say_origin
 from tta_pipeline.methods.stateful import StateDict
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.results.tuning_criteria import Probe
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline.util.own_code import place_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -236,10 +235,8 @@ class Evaluator:
 
     @property
     def place(self) -> str:
-        """File and line of the user's own method or, without one, network; empty if there is neither."""
-        method = self._require_driver().method
-        kinds = (type(method), *map(type, method.model.modules()))
-        return place_of(*(getattr(kind, "_predict", None) or getattr(kind, "forward", None) for kind in kinds))
+        """Where NaN or infinite logits arise: see `say_origin`."""
+        return say_origin(self._require_driver().method)
 
     def state_dict(self) -> StateDict:
         """Return a copy of the state for the next segment of the stream, for `torch.save`."""

@@ -42,8 +42,21 @@ def require_logits(logits: object, method: Method, *, num_images: int) -> None:
     else:
         found = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__
         advice = "correct _predict"
-    where = place_of(type(method)._predict, type(method))  # noqa: SLF001 - to say its line
     raise EvaluationError(
-        f"{method.name}{where} returned {found} for {num_images} images; expected float logits {shape} without "
-        f"gradients: {advice}"
+        f"{method.name}{_place(method)} returned {found} for {num_images} images; expected float logits {shape} "
+        f"without gradients: {advice}"
     )
+
+
+def say_origin(method: Method) -> str:
+    """Return where NaN or infinite logits arise, to be said after them: with the place in the user's code, or no text.
+
+    It is the method if it has taken steps, since these change the network.
+    """
+    if method.num_updates:
+        return f" after updates by {method.name}{_place(method)}"
+    return _place(method) or place_of(*(type(module).forward for module in method.model.modules()))
+
+
+def _place(method: Method) -> str:
+    return place_of(type(method)._predict, type(method))  # noqa: SLF001 - to say its line

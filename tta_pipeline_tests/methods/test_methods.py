@@ -1,6 +1,10 @@
 """Each method does what its paper says, held against a plain second implementation."""
 
+import inspect
 import math
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +18,9 @@ from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods import METHODS, PRESETS, build
 from tta_pipeline.methods.entropy.spa import NoiseShares, add_noise, mask_low_frequencies
 from tta_pipeline.methods.entry import GradientHyperparameters
+from tta_pipeline.methods.gradient_method import GradientMethod
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
+from tta_pipeline.methods.own_methods import say_origin
 from tta_pipeline_tests.methods.models import (
     MODELS,
     NUM_CLASSES,
@@ -233,6 +239,41 @@ def test_a_collapse_is_counted():
     adapted.predict(torch.full((4, 3, 16, 16), float("inf")))
 
     assert 1 == adapted.num_nonfinite_batches
+
+
+class OwnNetwork(nn.Sequential):
+    """A network in a file of the user: this one."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the logits."""
+        return super().forward(images)
+
+
+class OwnLoss(GradientMethod):
+    """A method in a file of the user, which inherits all but its loss."""
+
+    name = "own"
+
+    def _loss(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits.sum() / 0
+
+
+def test_who_updates_the_network_is_named_for_nan_and_not_the_network():
+    """With the file of one's own method; the network is named only where nothing updates it."""
+    network, here = OwnNetwork(*batch_norm_model()), Path(__file__).name
+    own = OwnLoss(network, GradientHyperparameters(lr=0.1), num_classes=NUM_CLASSES)
+    tent, source = (build(name, network, num_classes=NUM_CLASSES) for name in ("tent", "source"))
+    for method in (own, tent, source):
+        method.predict(batches()[0])
+
+    assert re.fullmatch(rf" after updates by own \(.*{here}, line {line_of(OwnLoss)}\)", say_origin(own))
+    assert say_origin(tent) == " after updates by tent"
+    assert re.fullmatch(rf" \(.*{here}, line {line_of(OwnNetwork.forward)}\)", say_origin(source))
+
+
+def line_of(found: Any) -> int:
+    """Return the line of this file at which a class or function begins."""
+    return inspect.getsourcelines(found)[1]
 
 
 @pytest.mark.parametrize("method", ["tent", "eta", "eata", "sar", "deyo"])
