@@ -136,7 +136,8 @@ def test_a_name_that_is_taken_is_refused(install: Install):
             "raise RuntimeError('no\\nmethod')",
             r"importing 'broken_package:ENTRY' raised RuntimeError\('no\\nmethod'\)",
         ),
-        ("ENTRIES = 1", "there is no 'broken_package:ENTRY'"),
+        ("ENTRIES = 1", "there is no 'broken_package:ENTRY': broken_package has none; expected a MethodEntry"),
+        ("from tta_plugin.entries import GATED_NORM as NORM", "broken_package has NORM; expected"),
         ("ENTRY = 1", "of type int"),
     ],
 )

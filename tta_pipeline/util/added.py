@@ -67,7 +67,7 @@ def load_checked(path: str, *, is_right: Callable[[object], bool], said: str, ex
         ValueError: it cannot be imported, or *is_right* returns False.
     """
     try:
-        found = load_reference(path)
+        found = load_reference(path, is_right=is_right)
     except ValueError as error:
         raise ValueError(f"{said}, and {error}; expected {expected}") from error
     if not is_right(found):

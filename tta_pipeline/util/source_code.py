@@ -13,7 +13,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -97,8 +97,12 @@ def _own_folders() -> list[str]:
     return list(dict.fromkeys(str(folder) for folder in folders if folder))
 
 
-def load_reference(reference: str) -> object:
+def load_reference(reference: str, *, is_right: Callable[[object], bool] | None = None) -> object:
     """Return the object that *reference*, `module:name`, names; import its module and remember the hash of its code.
+
+    Args:
+        reference: The import path.
+        is_right: Whether an object can be meant, for the names in a message; None: all but modules can.
 
     Raises:
         ValueError: the module cannot be imported, or lacks the name; the message does not say what was expected.
@@ -113,14 +117,15 @@ def load_reference(reference: str) -> object:
     except (Exception, SystemExit) as error:  # a user's module can raise anything on import
         raise ValueError(f"importing {reference!r} raised {describe_raised(error)}") from error
     if not hasattr(imported, name):
-        raise ValueError(f"there is no {reference!r}: {module} has {_list_names(imported, name)}")
+        raise ValueError(f"there is no {reference!r}: {module} has {_list_names(imported, name, is_right)}")
     found: object = getattr(imported, name)
     return found
 
 
-def _list_names(module: ModuleType, missing: str) -> str:
+def _list_names(module: ModuleType, missing: str, is_right: Callable[[object], bool] | None) -> str:
     """Return the names of *module* that *missing* can have meant."""
-    public = [name for name, value in vars(module).items() if name[0] != "_" and not isinstance(value, ModuleType)]
+    is_meant = is_right or (lambda value: not isinstance(value, ModuleType))
+    public = [name for name, value in vars(module).items() if name[0] != "_" and is_meant(value)]
     return name_choices(missing, public, listed_in=getattr(module, "__file__", None) or module.__name__)
 
 
