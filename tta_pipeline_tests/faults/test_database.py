@@ -111,6 +111,20 @@ def test_a_full_disk_leaves_the_database_as_it_was(locations: Locations):
     assert {"first-0": 1, "first-1": 1, "first-2": 1, "late": 1} == published(locations)
 
 
+@pytest.mark.parametrize("has_results", [False, True])
+def test_without_results_there_is_nothing_to_rebuild(tmp_path: Path, *, has_results: bool):
+    """Where the database cannot be written, only the command is repeated."""
+    locations = Locations(root=tmp_path)
+    if has_results:
+        record(locations, run_id="first")
+    (tmp_path / ".metrics.lock").mkdir()
+
+    with pytest.raises(
+        RecordError, match="run `tta-pipeline results rebuild`" if has_results else "repeat the command"
+    ):
+        publish_metrics(locations)
+
+
 def test_four_processes_that_publish_at_once_lose_nothing(locations: Locations):
     """Each of them finds its own records published as soon as it is told so, and in the end there is each one once."""
     processes = [start(PUBLISHER, locations.root, name, 1) for name in "abcd"]

@@ -71,8 +71,15 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Re
     except (OSError, duckdb.Error) as error:
         raise RecordError(
             f"{locations.metrics} cannot be written ({error}); expected space for two copies of it (nothing was "
-            f"published, and no result is lost): {advice(error)}, then run `tta-pipeline results rebuild`"
+            f"published, and no result is lost): {advice(error)}{_say_what_follows(locations)}"
         ) from error
+
+
+def _say_what_follows(locations: Locations) -> str:
+    """Return what to do once the database can be written."""
+    if list_files(locations.root).results:
+        return ", then run `tta-pipeline results rebuild`"
+    return ", or set TTA_DATA_ROOT to another folder, then repeat the command"
 
 
 def ensure_current(locations: Locations, progress: Reporter = quiet_reporter) -> tuple[str, ...]:
