@@ -146,12 +146,11 @@ def _open_answer(
     from tta_pipeline.report.answers import Answer
 
     if published_file is not None:
-        from tta_pipeline.report.published_figures import AGREEMENT, as_parameters
+        from tta_pipeline.report.published_figures import AGREEMENT, as_parameters, classes_of
 
         found = _read_lines(published_file, line)
-        return Answer(
-            connection, AGREEMENT, [*as_parameters(found, _read_kept(found, benchmark)), benchmark, line, line]
-        )
+        lists = as_parameters(found, _read_kept(found, benchmark))
+        return Answer(connection, AGREEMENT, [*lists, classes_of(published_file), benchmark, line, line])
     if by:
         return Answer(connection, queries.BY_CORRUPTION, [benchmark])
     return Answer(connection, queries.ALL_LEADERBOARDS, [benchmark], kept_as="board")
@@ -187,8 +186,8 @@ def _write_agreement(answer: "Answer", path: Path, line: str | None, output: Out
         return
     table = output.read(answer)
     if not any(table.column("experiment")):
-        say(f"no experiment has cells and the name of a row in {path}: name the row by --reference-row, or correct "
-            "the names")  # fmt: skip
+        say(f"no experiment on the same classes has cells and the name of a row in {path}: name the row by "
+            "--reference-row, or correct the names")  # fmt: skip
     columns = [each for each in _PUBLISHED_COLUMNS if line or each != "experiment"]  # else the name of the row
     output.write_table(choose_columns(table, output.form, columns), before=[*before, _AGREES])
 

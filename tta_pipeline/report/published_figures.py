@@ -20,10 +20,12 @@ kept AS (
     SELECT unnest(?::VARCHAR[]) AS benchmark, unnest(?::VARCHAR[]) AS dataset, unnest(?::VARCHAR[]) AS experiment,
            unnest(?::VARCHAR[]) AS subset, unnest(?::DOUBLE[]) AS kept_mean, unnest(?::DOUBLE[]) AS standard_error
 ),
+other_classes AS (FROM shard_sets WHERE num_classes <> ?),
 seeds AS (
     SELECT benchmark, dataset, experiment, subset, generated, corruption, severity, seed,
            avg(error) AS error, max(num_samples) AS num_images
-    FROM evaluations WHERE counts AND benchmark = coalesce(?, benchmark) GROUP BY ALL
+    FROM evaluations ANTI JOIN other_classes USING (benchmark, dataset, corruption, severity, manifest_sha256)
+    WHERE counts AND benchmark = coalesce(?, benchmark) GROUP BY ALL
 ),
 cells AS (
     SELECT benchmark, dataset, experiment, subset, generated, corruption, severity,
@@ -65,9 +67,9 @@ ORDER BY benchmark NULLS LAST, dataset, subset, published_as, experiment
 """
 """Each published line beside the experiment of its name, or each experiment beside the line that is asked for.
 
-Errors are means over their common cells; `num_published` counts the cells of the line. The last two parameters are
-the name of the line, or None. `chance_error` is how far the means of two samples of so many photographs are apart in
-95 % of cases.
+Errors are means over their common cells; `num_published` counts the cells of the line. The parameters after the lists
+are the table's number of classes, the benchmark, and twice the name of the line; None: any. `chance_error` is how far
+the means of two samples of so many photographs are apart in 95 % of cases.
 """
 
 
@@ -84,6 +86,11 @@ class PublishedError(NamedTuple):
 def shipped_tables() -> dict[str, Path]:
     """Return the published tables that the project ships, by name."""
     return {path.stem: path for path in sorted(_SHIPPED.glob("*.csv"))}
+
+
+def classes_of(path: Path) -> int | None:
+    """Return the number of classes of the table at *path*: those of ImageNet if it is shipped; None: unknown."""
+    return 1_000 if path in shipped_tables().values() else None
 
 
 def read_published(path: Path) -> list[PublishedError]:

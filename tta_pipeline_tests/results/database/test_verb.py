@@ -26,7 +26,7 @@ from tta_pipeline.report.published_figures import read_published, shipped_tables
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline_tests.conftest import in_one_line, launcher
-from tta_pipeline_tests.results.database.made import record
+from tta_pipeline_tests.results.database.made import record, record_shard_set
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def test_robustbenchs_own_table_is_read(ask, tmp_path: Path):
         (row["experiment"], row["verdict"]) for row in found
     ]
     assert [0.52, 0.52] == pytest.approx([row["published_error"] for row in found])
-    assert "no experiment has cells and the name of a row" in ask("--reference", path).output
+    assert "no experiment on the same classes has cells" in ask("--reference", path).stderr
     assert "expected one of AlexNet, Standard_R50" in in_one_line(
         ask("--reference", path, "--reference-row", "R50").output
     )
@@ -150,6 +150,19 @@ def test_a_shipped_table_has_the_means_that_were_published(ask, name: str, means
     assert {row.published_as for row in published} == {row["published_as"] for row in answer}
     assert "not run" in {row["verdict"] for row in answer}
     assert "**" not in ask("--reference", name, "--format", "markdown").stdout, "rows of a paper are no rivals"
+
+
+def test_digits_are_not_held_against_imagenet(tmp_path: Path):
+    """A shipped table is for results on its classes, though experiments and corruptions have the same names."""
+    locations = Locations(root=tmp_path)
+    for benchmark, num_classes in (("digits", 10), ("photographs", 1_000)):
+        record(locations, benchmark=benchmark)
+        record_shard_set(locations, benchmark=benchmark, num_classes=num_classes)
+
+    asked = ["leaderboard", "--reference", "eata_imagenet_c", "--json"]
+    answer = json.loads(CliRunner().invoke(main, asked, env={"TTA_DATA_ROOT": str(tmp_path)}).stdout)
+
+    assert {"photographs", None} == {row["benchmark"] for row in answer}
 
 
 @pytest.mark.parametrize(
