@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.file_fingerprint import decided_parts
 from tta_pipeline.defs.automation import out_of_date_condition
 from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, define_checks, picture
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
@@ -58,7 +60,7 @@ def _asset(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDefinit
         group_name=f"{scope.benchmark.group_of(experiment_name)}{'_clean' if isinstance(scope, SetScope) else ''}",
         deps=_dependencies(scope, experiment_name),
         kinds={"pytorch"},
-        code_version="1",
+        code_version=_code_version(scope.benchmark, experiment_name),
         automation_condition=out_of_date_condition(),
         description=f"{spec.method_name} on {spec.model}, protocol {spec.protocol.name}. "
         "A finished cell is not evaluated again while data, weights and settings stay the same.",
@@ -245,6 +247,27 @@ def data_version_of(rows: Sequence[Evaluation]) -> str:
     if len(rows) == 1:
         return rows[0].predicted.predictions_sha256
     return hashlib.sha256("".join(row.predicted.predictions_sha256 for row in rows).encode()).hexdigest()
+
+
+def _code_version(benchmark: Benchmark, experiment_name: str) -> str | None:
+    """Return the hash of an experiment's settings, model settings and method code; None if a run would refuse them.
+
+    Results of another version are out of date. Data, weights and tuned hyperparameters have versions as assets.
+    """
+    from tta_pipeline.evaluation.fingerprint import EVALUATION_VERSION, Fingerprint, method_code_sha256
+
+    spec = benchmark.experiments[experiment_name]
+    try:
+        parts = {
+            **decided_parts(spec, seed=spec.seed, image_size=benchmark.image_size),
+            "seeds": spec.seeds,
+            "model": benchmark.models[spec.model].model_dump(mode="json", exclude_defaults=True),
+            "code": method_code_sha256(spec),
+            "version": EVALUATION_VERSION,
+        }
+    except (OSError, ValueError):  # the list of a subset, or the method's code, cannot be read
+        return None
+    return Fingerprint(parts=parts).sha256
 
 
 def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.AssetDep]:

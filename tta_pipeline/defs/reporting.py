@@ -246,8 +246,9 @@ def _version_tags(context: dg.AssetExecutionContext, partition: str | None, data
     for dependency in asset.parent_keys:
         # A stream has other partitions than its inputs.
         is_partitioned = graph.get(dependency).partitions_def == asset.partitions_def is not None
+        # Made or observed: in the graph of a run, nothing outside the run can be materialized.
         record = context.instance.get_latest_data_version_record(
-            dependency, not graph.get(dependency).is_materializable, partition if is_partitioned else None
+            dependency, partition_key=partition if is_partitioned else None
         )
         tags[f"dagster/input_data_version/{dependency.to_user_string()}"] = known_version(record) or "INITIAL"
         tags[f"dagster/input_event_pointer/{dependency.to_user_string()}"] = (
