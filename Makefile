@@ -62,6 +62,8 @@ test-oldest: $(OLDEST)/.installed
 	@OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -W ignore::DeprecationWarning -n 3 --dist loadscope --no-loadscope-reorder
 
 ui: $(INSTALLED) $(INSTANCE)
+	@! (: < /dev/tcp/127.0.0.1/3000) 2> /dev/null || { echo "port 3000 is taken (127.0.0.1); expected a free port:" \
+	  "stop what listens there, perhaps another 'make ui', or change 3000 in the Makefile" >&2; exit 1; }
 	@echo "http://127.0.0.1:3000 (no login: keep it on this machine; from elsewhere use an SSH tunnel)"
 	@echo "New to Dagster? docs/concepts.md has five sentences; docs/guides/dagster.md has more."
 	@exec $(BIN)/dg dev -w workspace.yaml -h 127.0.0.1 -p 3000

@@ -1,6 +1,8 @@
 """What `tta-pipeline init` writes."""
 
 import re
+import socket
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -37,6 +39,21 @@ def test_a_new_project_says_what_ours_says(tmp_path: Path):
     assert ours["project"]["requires-python"] == its["project"]["requires-python"]
     assert {"source", "norm", "tent"} == set(load_benchmark(folder / "data/benchmarks/first.yaml").experiments)
     assert "@@" not in "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_taken_port_ends_make_ui_before_dagster_starts(tmp_path: Path):
+    """Dagster alone would say that it serves the page, and go on without it."""
+    folder = tmp_path / "mine"
+    create_project(folder)
+    makefile = folder / "Makefile"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        makefile.write_text(makefile.read_text().replace("3000", port))
+        command = ["make", "-o", ".dagster/.initialised", "ui"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+    assert done.returncode != 0
+    assert done.stderr.startswith(f"port {port} is taken")
 
 
 def test_nothing_is_overwritten(tmp_path: Path):
