@@ -187,6 +187,19 @@ def test_an_experiment_beside_itself_shows_nothing_of_the_pair_before(opened):
         assert not browser.find_element(By.ID, name).is_displayed()
 
 
+@pytest.mark.parametrize("width", [1040, 1400])
+def test_a_comparison_shows_who_is_better_without_scrolling_sideways(opened, width: int):
+    """The table is below the map where both beside each other would cut its last column."""
+    browser = opened("compare.html?a=tent&b=source")
+    page_width(browser, width)
+    drawn(browser, "#map")
+    try:
+        table = browser.find_element(By.CSS_SELECTOR, ".scroll:has(#cells)")
+        assert table.get_property("scrollWidth") == table.get_property("clientWidth")
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_the_tables_need_no_script(locations: Locations, browser: webdriver.Chrome):
     """With scripts off, leaderboard, heat maps, samples and classes are there, and nothing that would need one."""
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
