@@ -131,7 +131,10 @@ def test_experiments_of_others_are_compared_sample_by_sample(added: Path, names:
 
 
 def test_other_images_are_not_compared(root: Path, copied: Path):
-    """The manifests tell; the answer is a line that names both, and cells of equal manifests are compared."""
+    """The manifests tell; the answer is a line that names both, and cells of equal manifests are compared.
+
+    A mean over other images has no interval in the leaderboard.
+    """
     forge(result_of(copied, "tent"), lambda result: with_facts(result, manifest_sha256="0" * 64))
     assert ask(root, "results", "add", str(copied), "--as", "alice").exit_code == 0
 
@@ -143,6 +146,8 @@ def test_other_images_are_not_compared(root: Path, copied: Path):
     assert "alice:tent at contrast|5 was evaluated on shards with manifest 0000" in line
     assert line.endswith("compare only experiments on the same images")
     assert 0 == of_equal_ones.exit_code
+    lows = {row["experiment"]: row["error_low"] for row in json.loads(ask(root, "leaderboard", "--json").stdout)}
+    assert (True, False) == (lows["alice:tent"] is None, lows["alice:norm"] is None)
 
 
 def test_another_source_model_is_named(root: Path, copied: Path):
