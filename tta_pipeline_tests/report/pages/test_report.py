@@ -128,6 +128,15 @@ def test_no_experiment_can_have_the_name_of_another_part_of_the_page(locations: 
         ]
 
 
+def test_the_speed_of_one_cell_makes_no_experiment_the_best(locations: Locations):
+    """Its results have the lowest error first, and nothing in bold."""
+    page = (locations.report("small") / "cells" / "contrast-5.html").read_text()
+    (results,) = re.findall(r'<table[^>]*id="experiments".*?</table>', page, re.DOTALL)
+
+    assert "images/s" in results
+    assert 'class="best"' not in results
+
+
 @pytest.fixture(scope="module")
 def made(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A copy without shards, with a cell that one experiment lacks and one that all lack, with its report.
