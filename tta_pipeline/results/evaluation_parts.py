@@ -226,7 +226,7 @@ class CellInStream:
             "Whether this project made the corrupted images; if so, errors are not comparable with published tables"
         ),
     ]
-    manifest_sha256: Annotated[str, Column("sha256 of the manifest of the shard set that was read")]
+    manifest_sha256: Annotated[str, Column("Identity of the shard set that was read; see shard_sets")]
     stream_order: Annotated[
         str,
         Column(

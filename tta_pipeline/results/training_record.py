@@ -71,7 +71,7 @@ class TrainingRun(RecordedFacts):
     fine_tuned: Annotated[bool, Column("Whether training began with pretrained weights instead of random ones")]
     fingerprint: Annotated[str, Column("sha256 of everything that determines the weights")]
     weights_sha256: Annotated[str, Column("sha256 of the weights that were kept")]
-    manifest_sha256: Annotated[str, Column("sha256 of the manifest of the training images' shard set")]
+    manifest_sha256: Annotated[str, Column("Identity of the shard set of the training images; see shard_sets")]
     num_samples: Annotated[int, Column("Training images of an epoch", above=0)]
     settings: Annotated[str, Column("The model's whole section of the benchmark file", sql="JSON")]
 

@@ -142,6 +142,10 @@ class WriterRecord(SetFacts):
     """Seconds from reading the first image to syncing the last byte to disk."""
 
 
+_DECISIVE_FIELDS = {"corruption", "severity", "classes", "encoding", "shards", "labels_sha256"}
+"""Fields of a manifest that decide what a model sees, and which answers are right."""
+
+
 class Manifest(SetFacts):
     """The content of a shard set, as read back from the shards."""
 
@@ -164,10 +168,10 @@ class Manifest(SetFacts):
     def sha256(self) -> str:
         """The identity of the shard set: the hash of all that decides its samples, their labels and their order.
 
-        On every machine, equal images make equal sets: so the hash leaves out when the files of the source were
-        changed, and which version of Arrow wrote the index.
+        Equal shards make equal sets on every machine. So the hash leaves out the benchmark's name, which can be that
+        of a folder, who ordered and listed the images, and which version of Arrow wrote the index.
         """
-        return hashlib.sha256(_as_json(self.model_dump(mode="json", exclude={"source", "samples_sha256"}))).hexdigest()
+        return hashlib.sha256(_as_json(self.model_dump(mode="json", include=_DECISIVE_FIELDS))).hexdigest()
 
 
 def _as_json(content: dict[str, object]) -> bytes:

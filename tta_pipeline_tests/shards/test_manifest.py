@@ -13,6 +13,7 @@ import pytest
 
 from tta_pipeline.data.images.folder_tree import FolderTree
 from tta_pipeline.errors import ManifestError
+from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.manifest import read_record
 from tta_pipeline.shards.sample_index import SampleIndex
@@ -56,6 +57,15 @@ def test_equal_images_make_equal_sets_whenever_they_were_saved(
     assert {"version"} == {
         name for name, value in shard_set.manifest.source if value != getattr(later.manifest.source, name)
     }
+
+
+def test_equal_shards_are_one_set_whoever_lists_them(shard_set: ShardSet, tmp_path: Path):
+    """Neither a name of a benchmark counts nor a pattern of files; adopted shards equal those of their writer."""
+    shutil.copytree(shard_set.folder, tmp_path / "copy", ignore=shutil.ignore_patterns("*.json", "samples.*"))
+
+    copy = adopt(tmp_path / "copy", CELL, QUIET, benchmark_name="theirs", class_map=CLASS_MAP, files=("fog-*.tar",))
+
+    assert shard_set.manifest.sha256 == copy.shard_set.manifest.sha256
 
 
 def test_other_labels_make_another_set_though_the_shards_are_the_same(shard_set: ShardSet):

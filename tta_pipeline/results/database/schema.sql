@@ -143,7 +143,7 @@ COMMENT ON COLUMN shard_sets.corruption IS 'Name of the corruption, clean, or tr
 COMMENT ON COLUMN shard_sets.severity IS 'Severity, from 1; 0 for clean images, training images and sets without severities';
 COMMENT ON COLUMN shard_sets.source_kind IS 'Kind of the benchmark''s source of images';
 COMMENT ON COLUMN shard_sets.generated IS 'Whether this project made the corrupted images; if so, errors are not comparable with published tables';
-COMMENT ON COLUMN shard_sets.manifest_sha256 IS 'Identity of the shard set: a hash of the shards, labels and order in manifest.json, equal on every machine for equal images';
+COMMENT ON COLUMN shard_sets.manifest_sha256 IS 'Identity of the shard set: a hash of the shards, labels and order in manifest.json, equal on every machine for equal shards';
 COMMENT ON COLUMN shard_sets.order_hash IS 'sha256 of the samples'' keys in stored order';
 COMMENT ON COLUMN shard_sets.stored_order IS 'Order of the samples in the shards, with its seed';
 COMMENT ON COLUMN shard_sets.num_classes IS 'Number of classes in the class map';
@@ -249,7 +249,7 @@ COMMENT ON COLUMN loader_benchmarks.benchmark IS 'Name of the benchmark and of i
 COMMENT ON COLUMN loader_benchmarks.dataset IS 'Name of the dataset';
 COMMENT ON COLUMN loader_benchmarks.corruption IS 'Name of the corruption, or clean';
 COMMENT ON COLUMN loader_benchmarks.severity IS 'Severity, from 1; 0 for clean images and sets without severities';
-COMMENT ON COLUMN loader_benchmarks.manifest_sha256 IS 'sha256 of the manifest of the shard set that was read';
+COMMENT ON COLUMN loader_benchmarks.manifest_sha256 IS 'Identity of the shard set that was read; see shard_sets';
 COMMENT ON COLUMN loader_benchmarks.loader IS 'Name of the loader; indexed is this project''s own';
 COMMENT ON COLUMN loader_benchmarks.version IS 'Version of the loader''s package';
 COMMENT ON COLUMN loader_benchmarks.output IS 'Content of the batches: uint8, or float32 normalised in the loader';
