@@ -1,4 +1,4 @@
-"""Cost of methods that need no gradient, beside `source` and `tent`: `python -m bench.forward_only`.
+"""Cost of methods that need no gradient, and of DPCore, beside `source` and `tent`: `python -m bench.forward_only`.
 
 A small ViT (6 blocks of 96 channels, 64 patches) and batches of 64 images of 32 x 32 pixels in memory, in one thread.
 Each method runs in its own process. Its memory is how far the peak of the process grows from before the method is
@@ -20,7 +20,7 @@ from rich.table import Table
 
 from tta_pipeline.methods import build
 
-METHODS = ("source", "tent", "foa", "fozo", "zoa")
+METHODS = ("source", "tent", "dpcore", "foa", "fozo", "zoa")
 NUM_CLASSES, BATCH_SIZE = 10, 64
 NUM_BATCHES = int(os.environ.get("BENCH_BATCHES", "6"))
 REPEATS = int(os.environ.get("BENCH_REPEATS", "3"))
