@@ -20,8 +20,9 @@ from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.adoption import publish_adopted
 from tta_pipeline.shards.backfill_checksums import backfill_checksums
-from tta_pipeline.shards.manifest import MANIFEST_FILE
+from tta_pipeline.shards.manifest import MANIFEST_FILE, parse_record
 from tta_pipeline.shards.set_contents import PublishedShardSet
+from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_reading import Sample, ShardContents, ShardToRead, read_shard
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
 from tta_pipeline.util.daemon_threads import run_ahead
@@ -112,6 +113,7 @@ def _fetch_own_manifest(remote: RemoteCell, cell: Cell) -> ShardSet | None:
         folder = Path(name)
         for file in (MANIFEST_FILE, SAMPLES_FILE):
             (folder / file).write_bytes(read_whole(f"{place}/{file}"))
+        parse_record((folder / MANIFEST_FILE).read_bytes(), remote.manifest, Manifest)  # an error names the URL
         try:
             found = ShardSet.open(folder)
         except ManifestError as error:

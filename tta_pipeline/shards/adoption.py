@@ -50,10 +50,9 @@ from tta_pipeline.util.short_lists import abbreviate_list
 
 ADOPTION_REFUSED_ADVICE = (
     "Nothing was changed: run `tta-pipeline shards verify` on this folder to see what is wrong, then make or fetch "
-    "these "
-    f"shards again. If they were replaced on purpose, first remove {MANIFEST_FILE} and {SAMPLES_FILE} (for a "
-    "benchmark of "
-    "`kind: shards`, rematerialize tar_shards, then shard_manifest)"
+    "these shards again. If they were replaced on purpose, or indexed by another version of tta_pipeline, first remove "
+    f"{MANIFEST_FILE} and {SAMPLES_FILE} (for a benchmark of `kind: shards`, rematerialize tar_shards, then "
+    "shard_manifest)"
 )
 
 

@@ -80,12 +80,21 @@ def parse_record(data: bytes, path: str | Path, kind: type[Record]) -> Record:
         field = f"the field {'.'.join(map(str, problem['loc']))}" if problem["loc"] else "its content"
         raise ManifestError(
             f"{path}: {field} is {problem['input']!r:.80} ({problem['msg']}); expected a file written by this version "
-            f"of tta_pipeline: rematerialize this cell's {_asset_name(path)}"
+            f"of tta_pipeline: {_remedy(path)}"
         ) from None
     except (RecursionError, ValueError) as error:
-        raise ManifestError(
-            f"{path} is damaged ({error}); expected intact JSON: rematerialize this cell's {_asset_name(path)}"
-        ) from None
+        raise ManifestError(f"{path} is damaged ({error}); expected intact JSON: {_remedy(path)}") from None
+
+
+def _remedy(path: str | Path) -> str:
+    if "://" in str(path):
+        return "ask its publisher to make it again with this version, or copy the shards and index them here"
+    if _asset_name(path) == "tar_shards":
+        return "rematerialize this cell's tar_shards"
+    return (
+        "make it again with `tta-pipeline run BENCHMARK --part prepare`, which rewrites no shard (outside a data root: "
+        "remove this file, then repeat `shards make` or `shards index`)"
+    )
 
 
 def _asset_name(path: str | Path) -> str:

@@ -105,7 +105,7 @@ def test_a_set_is_streamed_by_its_own_manifest(shard_set: ShardSet, web: Web, ad
     """The folder has no shard; each shard is asked for once; the pixels are those of the disk."""
     found = adopt(f"{web.url}/set")
     assert {"manifest.json", "samples.parquet", "remote.json"} == {path.name for path in found.folder.iterdir()}
-    assert (shard_set.manifest.shards, "far") == (found.manifest.shards, found.manifest.benchmark)
+    assert (shard_set.manifest.sha256, "far") == (found.manifest.sha256, found.manifest.benchmark)
     assert shard_set.index.labels.tolist() == found.index.labels.tolist()
     asked = len(web.requests())
     assert 1 == asked  # the first samples of the first shard
@@ -150,6 +150,15 @@ def test_a_manifest_of_another_cell_is_refused(web: Web, tmp_path: Path):
 
     with pytest.raises(ManifestError, match=r"snow/5/manifest\.json.*\bfog\|5.*\bsnow\|5"):
         adopt_remote(folder, snow, QUIET, benchmark_name="far", pin_classes=lambda found: ClassMap(classes=found()))
+
+
+def test_a_manifest_of_another_version_is_its_publishers_to_make_again(web: Web, adopt: Adopt, tmp_path: Path):
+    """No command here can do so, and the shards are not read in silence."""
+    path = served(tmp_path) / "manifest.json"
+    path.write_text(path.read_text().replace('"version": 3', '"version": 2'))
+
+    with pytest.raises(ManifestError, match=rf"^{web.url}/set/fog/5/manifest\.json.*version is 2.*\bpublisher\b"):
+        adopt(f"{web.url}/set")
 
 
 def write_labelled(folder: Path, *keys_and_labels: tuple[str, str]) -> None:

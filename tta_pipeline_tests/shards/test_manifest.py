@@ -200,6 +200,20 @@ def test_an_edited_manifest_is_refused(shard_set: ShardSet, edit: Callable, name
     assert str(path) in str(caught.value)
 
 
+def test_a_manifest_of_an_earlier_version_is_made_again_from_the_same_shards(shard_set: ShardSet):
+    """The refusal names the command, which reads the shards and rewrites none; the identity is as before."""
+    path = shard_set.folder / "manifest.json"
+    before = {each: each.stat().st_mtime_ns for each in shard_set.folder.glob("*.tar")}
+    path.write_text(path.read_text().replace('"version": 3', '"version": 2'))
+    with pytest.raises(ManifestError, match="tta-pipeline run BENCHMARK --part prepare"):
+        ShardSet.open(shard_set.folder)
+
+    again = publish_shard_set(shard_set.folder, CLASS_MAP, QUIET).shard_set
+
+    assert shard_set.manifest == again.manifest
+    assert before == {each: each.stat().st_mtime_ns for each in shard_set.folder.glob("*.tar")}
+
+
 def test_a_doubled_field_and_a_cut_are_refused(shard_set: ShardSet):
     """A manifest with one field twice, or cut anywhere, is no manifest."""
     path = shard_set.folder / "manifest.json"
