@@ -106,7 +106,7 @@ def _backfill_checksums(shard_set: ShardSet) -> Iterator[str]:
 
 
 def _find_problems(shard_set: ShardSet, pool: ThreadPoolExecutor, progress: Progress) -> Iterator[str]:
-    yield from _check_totals(shard_set)
+    yield from _check_index(shard_set)
     if shard_set.remote is not None:
         yield from shard_set.remote.find_changes()
         return
@@ -121,7 +121,7 @@ def _find_problems(shard_set: ShardSet, pool: ThreadPoolExecutor, progress: Prog
             yield problem
 
 
-def _check_totals(shard_set: ShardSet) -> Iterator[str]:
+def _check_index(shard_set: ShardSet) -> Iterator[str]:
     manifest, index = shard_set.manifest, shard_set.index
     counted = np.bincount(index.shards, minlength=len(manifest.shards)).tolist()
     stated = [shard.num_samples for shard in manifest.shards]
@@ -130,6 +130,11 @@ def _check_totals(shard_set: ShardSet) -> Iterator[str]:
             f"{shard_set.folder}: the sample index has {len(index)} samples of {index.sizes.sum()} bytes in total "
             f"({counted} per shard), but the manifest lists {manifest.num_samples} samples of "
             f"{manifest.payload_bytes} bytes ({stated} per shard)"
+        )
+    if index.labels_sha256 != manifest.labels_sha256:
+        yield (
+            f"{shard_set.folder}: the keys and labels of the sample index hash to {index.labels_sha256}, but the "
+            f"manifest lists {manifest.labels_sha256}"
         )
 
 

@@ -18,10 +18,10 @@ from tta_pipeline.extras.loader_bench.baseline import read_stored_files
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
 from tta_pipeline.shards.build_manifest import publish_shard_set
-from tta_pipeline.shards.sample_index import SampleIndex
+from tta_pipeline.shards.sample_index import SAMPLES_SCHEMA, SampleIndex
 from tta_pipeline.shards.shard_set import SAMPLES_FILE, ShardSet
 from tta_pipeline.shards.splitting import split_shard_set
-from tta_pipeline.shards.verification import verify_shard_sets
+from tta_pipeline.shards.verification import find_shard_problems, verify_shard_sets
 from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip, flip_sample
 
 
@@ -145,18 +145,30 @@ def test_a_damaged_note_is_ignored_and_written_again(shard_set: ShardSet, conten
     assert good == path.read_bytes()
 
 
+def replace_in_index(shard_set: ShardSet, column: str, values: np.ndarray) -> None:
+    """Write other *values* into a column of the sample index, and its new hash into the manifest."""
+    field = SAMPLES_SCHEMA.get_field_index(column)
+    index = SampleIndex(table=shard_set.index.table.set_column(field, SAMPLES_SCHEMA.field(field), pa.array(values)))
+    (shard_set.folder / SAMPLES_FILE).write_bytes(index.serialise())
+    path = shard_set.folder / "manifest.json"
+    samples_sha256 = hashlib.sha256(index.serialise()).hexdigest()
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"samples_sha256": samples_sha256}))
+
+
 def test_an_index_with_an_image_of_a_terabyte_is_named(shard_set: ShardSet):
     """Whoever read it would ask for that much memory."""
-    table = shard_set.index.table
-    sizes = pa.array([2**40, *shard_set.index.sizes[1:].tolist()], pa.int64())
-    index = SampleIndex(table=table.set_column(table.schema.get_field_index("size_bytes"), "size_bytes", sizes))
-    (shard_set.folder / SAMPLES_FILE).write_bytes(index.serialise())
-    content = json.loads((shard_set.folder / "manifest.json").read_bytes())
-    content["samples_sha256"] = hashlib.sha256(index.serialise()).hexdigest()
-    (shard_set.folder / "manifest.json").write_text(json.dumps(content))
+    replace_in_index(shard_set, "size_bytes", np.array([2**40, *shard_set.index.sizes[1:]]))
 
     with pytest.raises(ManifestError, match="1,073,741,824"):
         ShardSet.open(shard_set.folder)
+
+
+def test_labels_that_were_edited_are_named(shard_set: ShardSet):
+    """The identity of the set has the hash of its labels, so results with these labels would count as before."""
+    replace_in_index(shard_set, "label", (2 - shard_set.index.labels).astype(np.int32))
+
+    (problem,) = find_shard_problems(ShardSet.open(shard_set.folder))
+    assert shard_set.manifest.labels_sha256 in problem
 
 
 @pytest.mark.parametrize(
