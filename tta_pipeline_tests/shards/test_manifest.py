@@ -80,7 +80,7 @@ def test_other_labels_make_another_set_though_the_shards_are_the_same(shard_set:
 
 
 def test_a_copy_of_the_shards_has_the_same_manifest(shard_set: ShardSet, tmp_path: Path):
-    """The manifest holds no clock and no place: its hash is the identity of the set."""
+    """The identity of a set depends on no clock and no place."""
     shutil.copytree(shard_set.folder, tmp_path / "copy", ignore=shutil.ignore_patterns("manifest.json", "samples.*"))
 
     copy = publish_shard_set(tmp_path / "copy", CLASS_MAP, QUIET)
