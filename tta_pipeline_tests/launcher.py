@@ -302,7 +302,8 @@ def _become(
     os.chdir(folder)
     program = Path(sys.executable).with_name(command[0])
     sys.argv = [str(program), *command[1:]]
-    sys.path[:1] = [str(program.parent), *environment.get("PYTHONPATH", "").split(os.pathsep)]
+    beside = "" if command[0] == "python" else str(program.parent)  # Python looks in its folder for `-c` and `-m`
+    sys.path[:1] = [beside, *environment.get("PYTHONPATH", "").split(os.pathsep)]
 
 
 def _find_program() -> Callable[[], object]:

@@ -30,6 +30,7 @@ RUN_PAGES = [page for page in PAGES if page != "docs/quickstart.md"]
 BLOCK = re.compile(r"((?:^<!-- not run by the tests: [^\n]*-->\n)*)^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 EXCEPTION = re.compile(r'<!-- not run by the tests: (?:"([^"]+)", )?(.+) -->')
 PLACES = {
+    "/path/to/tta_pipeline": str(ROOT),
     "/path/to/root": "photos",
     "/shared": "$WORLD/shared",
     "/larger": "$WORLD/larger",
@@ -73,11 +74,13 @@ ARCHIVES = {
 }
 WNIDS = ("n01440764", "n01443537")
 METHOD, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/own-method.md").read_text(), re.DOTALL)
+OWN_METHOD = f"""cat > own_method.py <<'PYTHON'
+{METHOD}PYTHON"""
 BEFORE = {
+    "docs/guides/baselines.md": OWN_METHOD,
     "docs/guides/storage.md": f"{IMAGENET_C}\ntta-pipeline run imagenet_c --corruption fog --severity 5",
     "docs/guides/own-images.md": "rm data/benchmarks/mine.yaml",
-    "docs/guides/own-method.md": f"""cat > own_method.py <<'PYTHON'
-{METHOD}PYTHON
+    "docs/guides/own-method.md": f"""{OWN_METHOD}
 cat >> data/benchmarks/mine.yaml <<'YAML'
   pseudo_label: {{model: cnn, method: "own_method:PSEUDO_LABEL", preset: cifar, batch_size: 20}}
 YAML""",
