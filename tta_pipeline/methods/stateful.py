@@ -36,6 +36,15 @@ class Stateful:
             setattr(self, name, _restore_state(getattr(self, name), value))
 
 
+class GrowingState(Stateful):
+    """An object whose tensors grow over a stream, so that a restored tensor replaces the present one."""
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore copies of the tensors in *state*, on the devices of the present ones."""
+        for name, value in state.items():
+            setattr(self, name, value.to(getattr(self, name).device, copy=True))
+
+
 def _copy_state(kept: Any) -> Any:  # noqa: PLR0911 - one line for each kind
     match kept:
         case torch.Tensor():

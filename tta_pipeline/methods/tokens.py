@@ -53,7 +53,7 @@ class Tokens:
         """Draw *prompts*, any shape, uniformly within Xavier's bound for a linear layer from a patch to a token.
 
         The patch has three colours. The initialisation is that of visual prompt tuning (Jia et al. 2022), which the
-        programs of FOA and FOZO share.
+        programs of FOA, FOZO and DPCore share.
         """
         bound = math.sqrt(6 / (3 * self.patch_area + self.width))
         prompts.uniform_(-bound, bound, generator=generator)

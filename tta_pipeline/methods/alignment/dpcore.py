@@ -20,7 +20,6 @@ standard deviation of the coreset never falls. The pass that judges the coreset'
 which saves one pass of three.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -29,7 +28,7 @@ from torch import nn
 from tta_pipeline.methods.alignment.entries import DpcoreHyperparameters
 from tta_pipeline.methods.features import Features, find_classifier
 from tta_pipeline.methods.gradient_method import GradientMethod
-from tta_pipeline.methods.stateful import StateDict, Stateful
+from tta_pipeline.methods.stateful import GrowingState
 from tta_pipeline.methods.tokens import Tokens
 
 
@@ -45,9 +44,8 @@ class Dpcore(GradientMethod):
         super().__init__(model, hyperparameters, **kwargs)
         self._features = Features(find_classifier(model, num_classes=self.num_classes, method=self.name))
         self._source = self._source_moments()
-        # Xavier's bound for a linear layer from the pixels of a patch, of three colours, to a token.
-        bound = math.sqrt(6 / (3 * self._tokens.patch_area + self._tokens.width))
-        self._first_prompts = torch.empty_like(self._prompts).uniform_(-bound, bound, generator=self.generator)
+        self._first_prompts = torch.empty_like(self._prompts)
+        self._tokens.draw_prompts(self._first_prompts, self.generator)
         self._fresh_optimizer = self._optimizer.state_dict()
         self._coreset = _Coreset(self._source, self._first_prompts)
 
@@ -116,7 +114,7 @@ class Dpcore(GradientMethod):
         return logits, _moments(self._features.take().float())
 
 
-class _Coreset(Stateful):
+class _Coreset(GrowingState):
     """Moments (E, 2, D) and prompts (E, N, D) of E elements."""
 
     state_attrs = ("_moments", "_prompts")
@@ -148,11 +146,6 @@ class _Coreset(Stateful):
         change[:, 1].clamp_(min=0)  # a standard deviation never falls
         self._moments += rates.view(-1, 1, 1) * change
         self._prompts += rates.view(-1, 1, 1) * (prompts - self._prompts)
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restore copies of the tensors in *state*; the number of elements grows over a stream."""
-        for name, value in state.items():
-            setattr(self, name, value.to(self._moments.device, copy=True))
 
 
 def _moments(features: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from torch.nn.functional import embedding_bag, normalize, pad
 
 from tta_pipeline.methods.clip.entries import EcalpHyperparameters
 from tta_pipeline.methods.clip.image_method import ImageMethod
-from tta_pipeline.methods.stateful import StateDict, Stateful
+from tta_pipeline.methods.stateful import GrowingState
 
 _KEPT_SHARE = 0.2
 """Share of its label that an image keeps from one image of the stream to the next."""
@@ -42,10 +42,10 @@ class Ecalp(ImageMethod):
         return torch.stack([_SHARPNESS * self._graph.label(feature) for feature in features])
 
 
-class _Graph(Stateful):
+class _Graph(GrowingState):
     """The N images so far, with their nearest texts and images, and their labels."""
 
-    _GROWING = ("_features", "_texts", "_text_weights", "_images", "_image_weights", "_labels", "_certainties")
+    state_attrs = ("_features", "_texts", "_text_weights", "_images", "_image_weights", "_labels", "_certainties")
 
     def __init__(self, text_features: torch.Tensor, settings: EcalpHyperparameters) -> None:
         self._text_features = text_features
@@ -106,15 +106,6 @@ class _Graph(Stateful):
         certainties, self._labels = labels[:-1].max(1)
         self._certainties = _KEPT_SHARE * certainties
         return labels[-1]
-
-    def state_dict(self) -> StateDict:
-        """Return copies; they grow over a stream."""
-        return {name: getattr(self, name).clone() for name in self._GROWING}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restore copies of the tensors in *state*."""
-        for name, value in state.items():
-            setattr(self, name, value.to(self._text_features.device, copy=True))
 
 
 def _nearest(weights: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -19,7 +19,10 @@ from torch.nn.functional import linear
 
 from tta_pipeline.methods.features import Features, find_classifier
 from tta_pipeline.methods.gradient_free.entries import AlignedHyperparameters
+from tta_pipeline.methods.losses import entropy
 from tta_pipeline.methods.method import Method
+
+_BATCH_SIZE_OF_WEIGHT = 64
 
 
 class AlignedMethod(Method):
@@ -84,6 +87,14 @@ class AlignedMethod(Method):
         """Add the *mean* (D,) of a batch to the moving average by which later batches are shifted."""
         self._mean.lerp_(mean, momentum if self._num_batches else 1.0)
         self._num_batches += 1
+
+
+def summed_loss(logits: torch.Tensor, squared_gaps: torch.Tensor, *, weight: float) -> torch.Tensor:
+    """Return the entropies of *logits* (B, K), summed, plus *weight* B / 64 times the discrepancy, a scalar.
+
+    The discrepancy is the sum of *squared_gaps* (A,). FOA's fitness, and the loss of FOZO (equations 13 to 15).
+    """
+    return entropy(logits).sum().float() + weight * len(logits) / _BATCH_SIZE_OF_WEIGHT * squared_gaps.sum()
 
 
 class Moments(NamedTuple):

@@ -27,13 +27,10 @@ import torch
 from torch import nn
 
 from tta_pipeline.methods.augmentations import copy_to_device
-from tta_pipeline.methods.gradient_free.aligned_method import AlignedMethod
+from tta_pipeline.methods.gradient_free.aligned_method import AlignedMethod, summed_loss
 from tta_pipeline.methods.gradient_free.cma_es import CmaEs
 from tta_pipeline.methods.gradient_free.entries import FoaHyperparameters
-from tta_pipeline.methods.losses import entropy
 from tta_pipeline.methods.tokens import ClassTokens, Tokens
-
-_BATCH_SIZE_OF_LAMBDA = 64
 
 
 class Foa(AlignedMethod):
@@ -76,6 +73,5 @@ class Foa(AlignedMethod):
         with self._tokens.prompted(prompts):
             logits = self._forward(images)
         activations = self._activations()
-        weight = self._settings.fitness_lambda * len(images) / _BATCH_SIZE_OF_LAMBDA
-        fitness = entropy(logits).sum().float() + weight * self._squared_gaps(activations).sum()
+        fitness = summed_loss(logits, self._squared_gaps(activations), weight=self._settings.fitness_lambda)
         return fitness, self._features_of(activations)

@@ -27,12 +27,10 @@ import torch
 from torch import nn
 
 from tta_pipeline.methods.augmentations import copy_to_device
-from tta_pipeline.methods.gradient_free.aligned_method import AlignedMethod
+from tta_pipeline.methods.gradient_free.aligned_method import AlignedMethod, summed_loss
 from tta_pipeline.methods.gradient_free.entries import FozoHyperparameters
-from tta_pipeline.methods.losses import entropy
 from tta_pipeline.methods.tokens import ClassTokens, Tokens
 
-_BATCH_SIZE_OF_LAMBDA = 64
 _LEAST_SCALE, _LARGEST_SCALE, _DECAY_OF_SCALE = 0.2, 0.5, 0.9
 _LEAST_LR, _DECAY_OF_LR = 0.1, 0.7
 _MOMENTUM_OF_LOSS = 0.9
@@ -83,8 +81,7 @@ class Fozo(AlignedMethod):
         activations = self._activations()
         features = self._features_of(activations)
         logits = self._classify_shifted(features)
-        weight = self._settings.fitness_lambda * len(images) / _BATCH_SIZE_OF_LAMBDA
-        loss = entropy(logits).sum().float() + weight * self._squared_gaps(activations).sum()
+        loss = summed_loss(logits, self._squared_gaps(activations), weight=self._settings.fitness_lambda)
         return _Candidate(loss, logits, features.mean(0))
 
     def _set_rates(self, loss: float) -> None:

@@ -39,7 +39,7 @@ from tta_pipeline.methods.gradient_free.aligned_method import AlignedMethod
 from tta_pipeline.methods.gradient_free.entries import ZoaHyperparameters
 from tta_pipeline.methods.losses import entropy
 from tta_pipeline.methods.norm_layers import NORM_LAYERS, use_batch_statistics
-from tta_pipeline.methods.stateful import StateDict, Stateful
+from tta_pipeline.methods.stateful import GrowingState
 from tta_pipeline.methods.tokens import ClassTokens, Tokens, has_class_token
 from tta_pipeline.methods.top_layers import top_layers
 
@@ -135,11 +135,13 @@ class _Direction(NamedTuple):
     remainder: torch.Tensor
 
 
-class _Knowledge(Stateful):
+class _Knowledge(GrowingState):
     """The difference of P parameters from the source's: a mixture of M stored differences, plus a remainder.
 
     *sizes* are the numbers of values of each parameter. The first stored difference is the source's, zero.
     """
+
+    state_attrs = ("_stored", "_weights", "_remainder")
 
     def __init__(self, sizes: list[int], device: torch.device) -> None:
         self._sizes = sizes
@@ -204,15 +206,6 @@ class _Knowledge(Stateful):
         self._stored, self._weights = (
             torch.cat([each[:number], each[number + 1 :]]) for each in (self._stored, self._weights)
         )
-
-    def state_dict(self) -> StateDict:
-        """Return copies; the number of stored differences grows over a stream."""
-        return {name: getattr(self, name).clone() for name in ("_stored", "_weights", "_remainder")}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restore copies of the tensors in *state*."""
-        for name, value in state.items():
-            setattr(self, name, value.to(self._remainder.device, copy=True))
 
 
 class _StageMeans:
