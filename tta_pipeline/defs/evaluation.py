@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -46,12 +47,15 @@ class EvaluationConfig(dg.Config):
 
 def evaluation(scopes: Scopes) -> Iterator[dg.AssetsDefinition]:
     """Yield the assets of each experiment, and the check of the results that count against the manifest."""
+    code_version = cache(
+        partial(_code_version, scopes.cells.benchmark)
+    )  # of an experiment's streams, and of clean images
     for scope, experiment_name in scopes.experiments:
-        yield _asset(scope, experiment_name)
+        yield _asset(scope, experiment_name, code_version(experiment_name))
         yield _checks(scope, experiment_name)
 
 
-def _asset(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDefinition:
+def _asset(scope: Scope[PartitionKey], experiment_name: str, code_version: str | None) -> dg.AssetsDefinition:
     spec = scope.benchmark.experiments[experiment_name]
 
     @scope.asset(
@@ -60,7 +64,7 @@ def _asset(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDefinit
         group_name=f"{scope.benchmark.group_of(experiment_name)}{'_clean' if isinstance(scope, SetScope) else ''}",
         deps=_dependencies(scope, experiment_name),
         kinds={"pytorch"},
-        code_version=_code_version(scope.benchmark, experiment_name),
+        code_version=code_version,
         automation_condition=out_of_date_condition(),
         description=f"{spec.method_name} on {spec.model}, protocol {spec.protocol.name}. "
         "A finished cell is not evaluated again while data, weights and settings stay the same.",

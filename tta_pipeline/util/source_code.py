@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -210,11 +210,12 @@ def _walk_imports(root: str) -> Iterator[_Module]:
             "the name"
         )
     home = first.path.parents[root.count(".") + (1 if first.is_package else 0)]
+    is_own_top = cache(partial(_is_own_top, home=home, root=root))
     todo, seen = [first], {first.name}
     while todo:
         module = todo.pop()
         yield module
-        for name in (*_packages_around(module), *_imported_names(module)):
+        for name in (*_packages_around(module), *_imported_names(module, is_own_top)):
             other = None if name in seen or _DECLARATIONS.fullmatch(name) else _module(name)
             if other and other.name not in seen and _is_own(other, home, root):
                 seen.add(other.name)
@@ -240,24 +241,37 @@ def _is_own(module: _Module, home: Path, root: str) -> bool:
     top = module.name.partition(".")[0]
     if top in (_PROJECT, root.partition(".")[0]):
         return True
-    if top in sys.stdlib_module_names or not module.path.is_relative_to(home):
-        return False
-    return not INSTALLED & {home.name, *module.path.relative_to(home).parts}
+    return top not in sys.stdlib_module_names and _lies_in(home, module.path)
 
 
-def _imported_names(module: _Module) -> Iterator[str]:
+def _is_own_top(top: str, *, home: Path, root: str) -> bool:
+    """Return whether a module below the name *top* can be own, see `_is_own`; one look instead of one for each name."""
+    if top in (_PROJECT, root.partition(".")[0]):
+        return True
+    found = None if top in sys.stdlib_module_names else _find_top(top)
+    places = [found.origin, *(found.submodule_search_locations or ())] if found else []
+    return any(_lies_in(home, Path(place)) for place in places if place)
+
+
+def _lies_in(home: Path, path: Path) -> bool:
+    return path.is_relative_to(home) and not INSTALLED & {home.name, *path.relative_to(home).parts}
+
+
+def _imported_names(module: _Module, is_own_top: Callable[[str], bool]) -> Iterator[str]:
     """Yield the names that *module* may import, anywhere in its code; names that are not modules are dropped later."""
     for node in module.code.imports:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from (alias.name for alias in node.names if is_own_top(alias.name.partition(".")[0]))
         else:
-            yield from _imported_from(node, module)
+            yield from _imported_from(node, module, is_own_top)
 
 
-def _imported_from(node: ast.ImportFrom, module: _Module) -> Iterator[str]:
+def _imported_from(node: ast.ImportFrom, module: _Module, is_own_top: Callable[[str], bool]) -> Iterator[str]:
     parts = module.package.split(".")
     base = parts[: len(parts) - node.level + 1] if node.level else []
     origin = ".".join([*base, *([node.module] if node.module else [])])
+    if not is_own_top(origin.partition(".")[0]):
+        return
     # A name imported from a package is one of its modules, or is in its __init__.
     modules = [f"{origin}.{alias.name}" for alias in node.names]
     found = [name for name in modules if find_module(name)]
