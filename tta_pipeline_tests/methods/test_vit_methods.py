@@ -513,6 +513,14 @@ def test_dpcore_learns_prompts_once_for_each_domain():
     assert 2 * 16 == count_adapted_parameters(adapted)
 
 
+def test_an_episodic_dpcore_remembers_no_domain():
+    """Each batch is predicted as if it were the first."""
+    settings = {"steps": 20, "temperature": 0.1, "reuse_threshold": 0.9}  # with which the third batch would reuse
+    again, fresh = adapted_dpcore(episodic=True, **settings), adapted_dpcore(**settings)
+
+    torch.testing.assert_close(fresh.predict(red_and_blue()[2]), predictions(again, red_and_blue()[:3])[2])
+
+
 class Int8Linear(nn.Module):
     """A linear layer with weights of eight bits and one scale for each output; it has no parameter to adapt."""
 
