@@ -151,13 +151,18 @@ def test_other_images_are_not_compared(root: Path, copied: Path):
 
 
 def test_another_source_model_is_named(root: Path, copied: Path):
-    """Results of a model that others trained are compared, but not as if only the method differed."""
+    """Results of a model that others trained are compared, but not as if only the method differed.
+
+    The columns call experiments with long names A and B.
+    """
     said = [" ".join(ask(root, "compare", "norm", "tent").stdout.split())]
     forge(result_of(copied, "tent"), lambda result: with_facts(result, weights_sha256="0" * 64))
-    assert ask(root, "results", "add", str(copied), "--as", "alice").exit_code == 0
-    said.append(" ".join(ask(root, "compare", "norm", "alice:tent").stdout.split()))
+    assert ask(root, "results", "add", str(copied), "--as", "a_colleague").exit_code == 0
+    said.append(" ".join(ask(root, "compare", "norm", "a_colleague:tent").stdout.split()))
 
     assert [False, True] == ["different weights" in each for each in said]
+    assert [False, True] == ["A is norm and B is a_colleague:tent" in each for each in said]
+    assert "A error B error" in said[1]
 
 
 def test_two_protocols_are_named_where_no_stream_is_common(root: Path, published: Path):
