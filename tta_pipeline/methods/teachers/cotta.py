@@ -81,5 +81,8 @@ class Cotta(ViewMethod):
         chances = [torch.rand(each.shape, device=drawn_on, generator=self.generator) for each in parameters]
         if drawn_on != self.device:
             chances = copy_to_device(chances, self.device)
-        for parameter, source, chance in zip(parameters, self._anchor.parameters(), chances, strict=True):
-            parameter.copy_(torch.where(chance < self._settings.restore_probability, source, parameter))
+        packed = torch.cat([each.flatten() for each in chances]) < self._settings.restore_probability
+        parts = torch.split(packed.to(parameters[0].dtype), [each.numel() for each in parameters])
+        restored = [part.view(each.shape) for part, each in zip(parts, parameters, strict=True)]
+        # All tensors at once; with a weight of 0 or 1, the result is exactly one of the two.
+        torch._foreach_lerp_(parameters, list(self._anchor.parameters()), restored)  # type: ignore[arg-type]

@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import cosine_similarity
 
 from tta_pipeline.methods.ema import frozen_copy, update_teacher
 from tta_pipeline.methods.features import Features, class_moments, find_classifier
@@ -31,6 +30,8 @@ from tta_pipeline.methods.teachers.rotta import Rotta, set_statistics_updates
 
 _MEAN_MOMENTUM = 0.05
 _LEAST_VARIANCE = 1e-6
+_LEAST_SQUARE = 1e-16
+"""Least product of squared lengths in a cosine, so that parameters that are all zero have gradients."""
 
 
 class Petta(Rotta):
@@ -51,7 +52,8 @@ class Petta(Rotta):
         self._divergence = torch.zeros((), device=self.device)
         self._source_model = frozen_copy(self.model)  # its batch norm follows the memory, its parameters stay
         self._adapted = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self._start_values = [parameter.detach().clone() for parameter in self._adapted]
+        self._sizes = torch.tensor([parameter.numel() for parameter in self._adapted], device=self.device)
+        self._start_values = self._adapted_values().detach()
 
     def _predict_with_teacher(self, images: torch.Tensor) -> torch.Tensor:
         logits = super()._predict_with_teacher(images)
@@ -89,10 +91,18 @@ class Petta(Rotta):
         """Return the loss; *seen* are the student's logits for the images, if used, and then for the views, (M, K)."""
         cross_entropy = symmetric_cross_entropy if self._persistence.symmetric else soft_cross_entropy
         taught = torch.stack([cross_entropy(logits, target) for logits in seen]).mean()
-        cosines = [
-            cosine_similarity(now.flatten(), start.flatten(), dim=0)
-            for now, start in zip(self._adapted, self._start_values, strict=True)
-        ]
-        held = -self._divergence * torch.stack(cosines).mean()
+        held = -self._divergence * self._cosines().mean()
         anchored = soft_cross_entropy(seen[-1], anchor).mean()
         return taught + self._persistence.lambda_0 * held + self._persistence.anchor_weight * anchored
+
+    def _adapted_values(self) -> torch.Tensor:
+        """Return the values of all adapted parameters one after another, (N,)."""
+        return torch.cat([parameter.flatten() for parameter in self._adapted])
+
+    def _cosines(self) -> torch.Tensor:
+        """Return the cosine between each of the T adapted tensors and the source's, (T,), all in one submission."""
+        now, start = self._adapted_values(), self._start_values
+        dots, squares, source_squares = (
+            torch.segment_reduce(products, "sum", lengths=self._sizes) for products in (now * start, now**2, start**2)
+        )
+        return dots / (squares * source_squares).clamp(min=_LEAST_SQUARE).sqrt()

@@ -23,6 +23,7 @@ from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tta_pipeline.methods.affine_parameters import select_affine_parameters
+from tta_pipeline.methods.augmentations import copy_to_device
 from tta_pipeline.methods.ema import update_teacher
 from tta_pipeline.methods.losses import entropy, soft_cross_entropy
 from tta_pipeline.methods.norm_layers import CustomBatchNorm, replace_batch_norm
@@ -64,6 +65,7 @@ class Rotta(ViewMethod):
             self._num_seen += 1
             if self._num_seen % self._settings.update_frequency == 0:
                 self._learn()
+        self._bank.copy_accepted()
         return logits
 
     def _predict_with_teacher(self, images: torch.Tensor) -> torch.Tensor:
@@ -73,7 +75,7 @@ class Rotta(ViewMethod):
     def _learn(self) -> None:
         """Take one step on the memory."""
         images = self._bank.images()
-        weights = torch.sigmoid(-self._bank.ages()).to(images.device)
+        (weights,) = copy_to_device([torch.sigmoid(-self._bank.ages())], images.device)
         set_statistics_updates(self._teacher, self.model, follows=True)
         with torch.no_grad():
             target = self._forward(images, self._teacher)
@@ -93,18 +95,23 @@ class RobustBatchNorm(CustomBatchNorm):
     def _normalize(self, inputs: torch.Tensor) -> torch.Tensor:
         assert self.running_mean is not None
         assert self.running_var is not None
-        if not self.training:
-            return batch_norm(inputs, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-        dims = [dim for dim in range(inputs.ndim) if dim != 1]
-        batch_var, batch_mean = torch.var_mean(inputs.to(self.running_mean.dtype), dims, correction=0)
-        mean = self.running_mean.lerp(batch_mean, self._alpha)
-        var = self.running_var.lerp(batch_var, self._alpha)
-        self.running_mean.copy_(mean.detach())
-        self.running_var.copy_(var.detach())
+        if self.training:
+            dims = [dim for dim in range(inputs.ndim) if dim != 1]
+            batch_var, batch_mean = torch.var_mean(inputs.to(self.running_mean.dtype), dims, correction=0)
+            mean = self.running_mean.lerp(batch_mean, self._alpha)
+            var = self.running_var.lerp(batch_var, self._alpha)
+            self.running_mean.copy_(mean.detach())
+            self.running_var.copy_(var.detach())
+            if torch.is_grad_enabled():
+                return self._scale(inputs, mean, var)
+        return batch_norm(inputs, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+
+    def _scale(self, inputs: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
+        """Return what `batch_norm` returns for *inputs*, with gradients for their *mean* and *var* (C,) too."""
+        scale = (var + self.eps).rsqrt() if self.weight is None else (var + self.eps).rsqrt() * self.weight
+        offset = -mean * scale if self.bias is None else self.bias - mean * scale
         shape = (1, -1, *[1] * (inputs.ndim - 2))
-        normalized = (inputs - mean.view(shape)) * (var + self.eps).rsqrt().view(shape)
-        scaled = normalized if self.weight is None else normalized * self.weight.view(shape) + self.bias.view(shape)
-        return scaled.to(inputs.dtype)
+        return (inputs * scale.view(shape) + offset.view(shape)).to(inputs.dtype)
 
 
 def set_statistics_updates(*models: nn.Module, follows: bool) -> None:
