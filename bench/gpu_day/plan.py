@@ -27,9 +27,9 @@ class Plan:
     """Images in a pass that compares ways to predict."""
     num_adapted: int = 3200
     """Images in a pass of a method that adapts."""
-    num_profiled: int = 20
+    num_profiled: int = 12
     """Batches of source and of tent in a profile."""
-    num_swept: int = 4
+    num_swept: int = 3
     """Batches of each method in the profile of a sweep."""
     little_gib: float = 4
     """Memory that is too small for a batch of four times `batch_size`."""

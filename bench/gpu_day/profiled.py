@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -73,7 +72,9 @@ def _sweep(plan: Plan, device: torch.device) -> Iterator[Figure]:
         covered_s.append(_busy_us(found.events) / 1e6)
         what = f"{name}: device busy in a sweep"
         if found.events:
-            yield Figure(what=what, found=covered_s[-1] / passes[-1].wall_s, is_speed=True)
+            num_kernels = len(found.events)
+            text = f"{num_kernels / number:,.0f} kernels a batch, {1e6 * covered_s[-1] / num_kernels:.1f} us each"
+            yield Figure(what=what, found=covered_s[-1] / passes[-1].wall_s, is_speed=True, text=text)
         else:
             yield Figure(what=what, why_not=_NOT_SEEN)
 
@@ -93,13 +94,16 @@ def _sweep(plan: Plan, device: torch.device) -> Iterator[Figure]:
 
 
 class _Profiled:
-    """A pass of a method after a warm-up, and the events of the device in it."""
+    """A pass of a method after the same pass, and the events of the device in it.
+
+    After another pass, the device's libraries would choose kernels for the new sizes of the batches of ROID and others.
+    """
 
     def __init__(self, name: str, plan: Plan, device: torch.device, *, batch_size: int, num_batches: int) -> None:
         method = method_of_plan(plan, name, device)
         stream = stream_of(plan, device, batch_size=batch_size, num_images=num_batches * batch_size)
-        warm_up = replace(stream, order=replace(stream.order, indices=stream.order.indices[: 2 * batch_size]))
-        run_once(method, warm_up, device)
+        run_once(method, stream, device)
+        method.reset()
         kinds = torch.profiler.supported_activities() - {ProfilerActivity.CPU} or {ProfilerActivity.CPU}
         with torch.profiler.profile(activities=kinds) as profiler:
             self.collected = run_once(method, stream, device)

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver, eager_unless
+from tta_pipeline.domain.ordering import Indices
 from tta_pipeline.evaluation.calibration import ClassGaps
 from tta_pipeline.evaluation.device.arithmetic import Precision
 from tta_pipeline.evaluation.device.clock import Clock, Mark
@@ -25,6 +26,9 @@ from tta_pipeline.methods.own_methods import naming_own_code, require_logits
 _AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _MAX_AHEAD = 2
 """Number of batches that the host may be ahead of the device: enough to keep it busy, with bounded memory."""
+_SCORED_TOGETHER = 2**19
+"""Number of probabilities from which on batches are scored: one by one, scores would be a tenth of the operators that
+Tent submits to the device for 64 images."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +76,7 @@ def run_pass(
         StreamError: a sample cannot be read or decoded.
         EvaluationError: the device is out of memory.
     """
-    recorder = _Recorder(Clock(device), ClassGaps(stream.shard_set))
+    recorder = _Recorder(Clock(device), ClassGaps(stream.shard_set), keeps_probabilities=driver.keeps_probabilities)
     started = time.perf_counter()
     for batch in move_to_device(stream, device):
         try:
@@ -146,6 +150,14 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
     return torch.autocast(device.type, _AUTOCAST_DTYPES[precision], cache_enabled=False)
 
 
+class _Unscored(NamedTuple):
+    """A predicted batch."""
+
+    predicted: _Prediction
+    labels: torch.Tensor
+    indices: Indices
+
+
 class _BatchMarks(NamedTuple):
     """Timing marks of one computed batch; its pixels are not kept, since their memory is reused."""
 
@@ -162,9 +174,12 @@ class _BatchMarks(NamedTuple):
 class _Recorder:
     """Recorder of a pass; results stay on the device, since fetching them would make it wait for the host."""
 
-    def __init__(self, clock: Clock, class_gaps: ClassGaps) -> None:
+    def __init__(self, clock: Clock, class_gaps: ClassGaps, *, keeps_probabilities: bool) -> None:
         self._clock = clock
         self._class_gaps = class_gaps
+        self._keeps_probabilities = keeps_probabilities
+        self._unscored: list[_Unscored] = []
+        self._num_unscored = 0  # probabilities
         self._samples: list[SampleScores[torch.Tensor]] = []
         self._batches: list[_BatchMarks] = []
         self._running: deque[Mark] = deque()
@@ -176,14 +191,10 @@ class _Recorder:
         begin = self._clock.mark()
         predicted = predict(batch.images)
         end = self._clock.mark()
-        self._samples.append(
-            score_samples(
-                predicted.log_probabilities, batch.labels, torch.tensor(batch.indices),
-                source_logits=predicted.source_logits, known_scores=predicted.known_scores,
-                view_predictions=predicted.view_predictions, keeps_probabilities=driver.keeps_probabilities,
-            )
-        )  # fmt: skip
-        self._class_gaps.add(predicted.log_probabilities, batch.labels, batch.indices)
+        self._unscored.append(_Unscored(predicted, batch.labels, batch.indices))
+        self._num_unscored += predicted.log_probabilities.numel()
+        if self._num_unscored >= _SCORED_TOGETHER:
+            self._score()
         scored = self._clock.mark()
         self._batches.append(
             _BatchMarks(
@@ -195,11 +206,32 @@ class _Recorder:
         if len(self._running) > _MAX_AHEAD:
             self._clock.wait_for(self._running.popleft())
 
+    def _score(self) -> None:
+        """Score the predicted batches that are not scored yet."""
+        batches, self._unscored, self._num_unscored = self._unscored, [], 0
+        predicted = [each.predicted for each in batches]
+        log_probabilities = torch.cat([each.log_probabilities for each in predicted])
+        labels = torch.cat([each.labels for each in batches])
+        indices = np.concatenate([each.indices for each in batches])
+        self._samples.append(
+            score_samples(
+                log_probabilities, labels, torch.from_numpy(indices),
+                source_logits=_join([each.source_logits for each in predicted]),
+                known_scores=_join([each.known_scores for each in predicted]),
+                view_predictions=_join([each.view_predictions for each in predicted]),
+                keeps_probabilities=self._keeps_probabilities,
+            )
+        )  # fmt: skip
+        self._class_gaps.add(log_probabilities, labels, indices)
+
     def free_samples(self) -> None:
         """Free the memory of the results."""
+        self._unscored.clear()
         self._samples.clear()
 
     def result(self, started: float) -> Pass:
+        if self._unscored:
+            self._score()
         samples = fetch_scores(self._samples)
         self._clock.synchronize()
         wall_s = time.perf_counter() - started
@@ -220,3 +252,9 @@ class _Recorder:
                 num_resets=each.num_resets,
             )
             before = each.scored
+
+
+def _join(parts: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+    """Return the concatenated *parts*; None if the method does not compute them."""
+    found = [part for part in parts if part is not None]
+    return torch.cat(found) if found else None
