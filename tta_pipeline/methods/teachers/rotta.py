@@ -95,15 +95,20 @@ class RobustBatchNorm(CustomBatchNorm):
     def _normalize(self, inputs: torch.Tensor) -> torch.Tensor:
         assert self.running_mean is not None
         assert self.running_var is not None
+        scaled = None
         if self.training:
             dims = [dim for dim in range(inputs.ndim) if dim != 1]
             batch_var, batch_mean = torch.var_mean(inputs.to(self.running_mean.dtype), dims, correction=0)
-            mean = self.running_mean.lerp(batch_mean, self._alpha)
-            var = self.running_var.lerp(batch_var, self._alpha)
-            self.running_mean.copy_(mean.detach())
-            self.running_var.copy_(var.detach())
             if torch.is_grad_enabled():
-                return self._scale(inputs, mean, var)
+                mean, var = (
+                    self.running_mean.lerp(batch_mean, self._alpha),
+                    self.running_var.lerp(batch_var, self._alpha),
+                )
+                scaled = self._scale(inputs, mean, var)
+            self.running_mean.lerp_(batch_mean.detach(), self._alpha)
+            self.running_var.lerp_(batch_var.detach(), self._alpha)
+        if scaled is not None:
+            return scaled
         return batch_norm(inputs, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
 
     def _scale(self, inputs: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
