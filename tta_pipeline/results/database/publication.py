@@ -20,7 +20,6 @@ from tta_pipeline.results.database.database import (
     CONFINED,
     lock_settings,
     log_beside,
-    open_read_only,
     opened,
     read_set_aside,
 )
@@ -128,24 +127,29 @@ def _update(
     if not present:
         return 0, present.set_aside
 
-    with _copy_beside(locations.metrics, locations.metrics) as copy, _connected(copy) as connection:
+    now_ns = time.time_ns()
+    with (
+        _copy_beside(locations.metrics, locations.metrics, published_at_ns=now_ns) as copy,
+        _connected(copy) as connection,
+    ):
         touched = remove_results(connection, present.gone)
         num_added = add_results(connection, locations.root, present.fresh, progress)
         set_voids(connection, present.other_voids)
         touched |= _fingerprints_of(connection, [each.file for each in (*present.fresh, *present.other_voids)])
         _count(connection, locations.root, listing, touched=touched, other_plans=present.other_plans)
-        set_aside = _finish(connection, locations)
+        set_aside = _finish(connection, locations, published_at_ns=now_ns)
     return num_added, set_aside
 
 
 def _rebuild(locations: Locations, listing: Listing, progress: Reporter) -> tuple[int, tuple[str, ...]]:
     """Replace the database by a new one with all results; return their number, and what is set aside."""
-    with _copy_beside(None, locations.metrics) as copy:
+    now_ns = time.time_ns()
+    with _copy_beside(None, locations.metrics, published_at_ns=now_ns) as copy:
         _create_empty(copy)
         with _connected(copy, memory=_MEMORY_OF_REBUILD) as connection:
             num_added = add_results(connection, locations.root, listing.listed(listing.results), progress)
             _count(connection, locations.root, listing, touched=None, other_plans=tuple(listing.plans))
-            set_aside = _finish(connection, locations)
+            set_aside = _finish(connection, locations, published_at_ns=now_ns)
     return num_added, set_aside
 
 
@@ -242,26 +246,23 @@ def _asked(plan: Plan) -> Iterator[str]:
     return (fingerprint for stream in plan.streams for fingerprint in stream.fingerprints)
 
 
-def _finish(connection: duckdb.DuckDBPyConnection, locations: Locations) -> tuple[str, ...]:
+def _finish(connection: duckdb.DuckDBPyConnection, locations: Locations, *, published_at_ns: int) -> tuple[str, ...]:
     """Index the shard sets, and note what the database holds now; return what is set aside."""
     sha256, rows = read_shard_set_rows(locations.root)
     replace_shard_sets(connection, rows)
     connection.execute("DELETE FROM contents")
     for name, found in contents(connection).items():
         connection.execute("INSERT INTO contents VALUES (?, ?, ?)", [name, *found])
-    connection.execute("UPDATE publication SET published_at_ns = ?, shard_sets_sha256 = ?", [time.time_ns(), sha256])
+    connection.execute("UPDATE publication SET published_at_ns = ?, shard_sets_sha256 = ?", [published_at_ns, sha256])
     return read_set_aside(connection, locations)
 
 
-def _published_at_ns(path: Path) -> int:
-    with open_read_only(path) as connection:
-        ((found,),) = connection.execute("SELECT published_at_ns FROM publication").fetchall()
-    return int(found)
-
-
 @contextmanager
-def _copy_beside(current: Path | None, target: Path) -> Iterator[Path]:
-    """Yield a copy of *current*, or a path for a new file, that replaces *target* when the block succeeds."""
+def _copy_beside(current: Path | None, target: Path, *, published_at_ns: int) -> Iterator[Path]:
+    """Yield a copy of *current*, or a path for a new file, that replaces *target* when the block succeeds.
+
+    Its time of change is *published_at_ns*, as in its row `publication`.
+    """
     # The copy has its own folder, in which DuckDB also puts its log and spilled data; a later publication removes
     # the folder of a killed one. Another machine that does not see our lock may publish at the same time: the
     # last copy stays, and the next publication adds the results that it lacks.
@@ -271,7 +272,7 @@ def _copy_beside(current: Path | None, target: Path) -> Iterator[Path]:
             shutil.copyfile(current, copy)
         yield copy
         fsync_path(copy)
-        os.utime(copy, ns=(_published_at_ns(copy),) * 2)
+        os.utime(copy, ns=(published_at_ns,) * 2)
         copy.replace(target)
         fsync_path(target.parent)
 
