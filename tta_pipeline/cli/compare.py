@@ -182,6 +182,12 @@ def _say_nothing_common(names: tuple[str, str], found: "Sequence[CommonCells]") 
             f"{names[0]} has results of the protocol {', '.join(of_a)}, but {names[1]} of {', '.join(of_b)}; expected "
             "the same protocol: compare two experiments that have the same one"
         )
+    for name, protocols in zip(names, (of_a, of_b), strict=True):
+        if not protocols and ":" not in name:
+            return (
+                f"{name} has no results by its current code, data and settings; expected some: run "
+                f"`tta-pipeline run {found[0].benchmark.name} --experiment {name}`"
+            )
     return (
         f"{names[0]} and {names[1]} have no results for the same stream and seed, in "
         f"{count_of(len(found), 'benchmark')} with both experiments; expected results on the same cells and seeds: "

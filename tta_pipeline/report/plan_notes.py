@@ -30,6 +30,7 @@ WHERE source IS NULL AND benchmark = coalesce(?, benchmark)
 GROUP BY benchmark, experiment
 ORDER BY ALL
 """
+_FEW = 3
 _NO_FILE = ""
 """Hash for a missing benchmark file, and in plans that were made without one."""
 
@@ -62,7 +63,7 @@ def plan_notes(
         *(
             f"{abbreviate_list(list(files))} of {name} {'was' if len(files) == 1 else 'were'} edited since the last "
             f"run of {abbreviate_list(out_of_date[name])}, so these rows may show earlier settings; to check: "
-            f"tta-pipeline run {name} --dry-run"
+            f"tta-pipeline run {name}{_only(out_of_date[name])} --dry-run"
             for name, files in edited.items()
         ),
         *(
@@ -76,6 +77,11 @@ def plan_notes(
             for name, experiments in unfinished.items()
         ),
     ]
+
+
+def _only(experiments: Sequence[str]) -> str:
+    """Return the options that leave out all other experiments, unless they are long."""
+    return "".join(f" --experiment {each}" for each in experiments) if len(experiments) <= _FEW else ""
 
 
 def _has(experiments: Sequence[str]) -> str:

@@ -11,7 +11,9 @@ from tta_pipeline.report.figure_style import SERIES, WIDTH_IN, hide_frame, pick_
 from tta_pipeline.report.tables import Table
 
 _MAX_PANELS = 6
-_NAMES_IN_A_ROW = 3
+_MAX_NAMES_IN_A_ROW = 3
+_LETTER_IN, _HANDLE_IN = 0.064, 0.5
+"""Width of a letter and of the line before a name in a legend, in inches."""
 _LINE_STYLES = ("-", "--", ":", "-.")
 _LEAST_SHARE = 1 / 4
 """A step of fewer images than this share of the longest is joined to the step before: few images say little."""
@@ -62,7 +64,7 @@ def progress_lines(progress: Table) -> Figure:
         axis.set_ylabel("accuracy")
         named = {text: line for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
         axis.legend(
-            named.values(), named.keys(), frameon=False, fontsize=8, ncols=_NAMES_IN_A_ROW, loc="lower left",
+            named.values(), named.keys(), frameon=False, fontsize=8, ncols=_names_in_a_row(steps), loc="lower left",
             bbox_to_anchor=(0, 1), title=f"{protocol}, stream {stream}", alignment="left",
         )  # fmt: skip
         hide_frame(axis)
@@ -73,7 +75,13 @@ def progress_lines(progress: Table) -> Figure:
 def _height_of(steps: Sequence[_Step]) -> float:
     """Return the height of a panel in inches: more for a longer legend."""
     num_names = len({(step.experiment, step.subset) for step in steps})
-    return 1.7 + 0.2 * ((num_names - 1) // _NAMES_IN_A_ROW)
+    return 1.7 + 0.2 * ((num_names - 1) // _names_in_a_row(steps))
+
+
+def _names_in_a_row(steps: Sequence[_Step]) -> int:
+    """Return how many names fit side by side in a legend."""
+    longest_in = _HANDLE_IN + _LETTER_IN * max(len(step.experiment) for step in steps)
+    return min(_MAX_NAMES_IN_A_ROW, max(1, int(WIDTH_IN / longest_in)))
 
 
 def _join_short(steps: Iterable[_Step]) -> Sequence[_Step]:

@@ -14,7 +14,7 @@ from matplotlib.transforms import Bbox
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.report.error_figures import corruption_dots, error_against_cost, open_set_dots
-from tta_pipeline.report.figure_style import as_svg
+from tta_pipeline.report.figure_style import as_svg, lay_out
 from tta_pipeline.report.progress_figures import progress_lines
 from tta_pipeline.report.queries import WHERE_THE_TIME_GOES
 from tta_pipeline.report.significance.estimates import Estimate
@@ -136,6 +136,19 @@ def test_no_second_is_in_two_stages(tmp_path: Path):
 
     (found,) = zip(*map(times.column, ("data_wait_s", "compute_s", "other_s", "wall_s")), strict=True)
     assert (0.2, 0.8, 0.25, 1.25) == pytest.approx(found)
+
+
+def test_long_names_leave_room_for_their_lines():
+    """Thirty names of others were as wide as three columns, and the panel vanished with a warning."""
+    columns = ("protocol", "stream", "experiment", "subset", "seed", "first_image", "num_images", "accuracy",
+               "num_resets", "collapsed_at")  # fmt: skip
+    names = [f"baselines:adacontrast_continual_{number}" for number in range(30)]
+    rows = tuple(("continual", "5", name, "all", 0, 0, 600, 0.8, 0, None) for name in names)
+
+    figure = progress_lines(Table(columns=columns, rows=rows))
+    lay_out(figure)
+
+    assert figure.axes[0].get_position().width > 0.5
 
 
 def test_a_last_batch_of_few_images_makes_no_spike():

@@ -177,6 +177,17 @@ def test_two_protocols_are_named_where_no_stream_is_common(root: Path, published
     assert "tent has results of the protocol reset_each_shift, but alice:tent of continual" in asked
 
 
+def test_an_experiment_that_was_not_run_is_named_with_its_command(added: Path):
+    """As if both were to be run, the error before said to evaluate the results of others too."""
+    for key in ("clean-0", "contrast-3", "contrast-5", "gaussian_noise-3", "gaussian_noise-5"):
+        result_of(added, "norm", key).unlink()
+
+    asked = in_one_line(ask(added, "compare", "norm", "alice:norm").stderr)
+
+    assert "norm has no results" in asked
+    assert "run small --experiment norm" in asked
+
+
 def test_an_experiment_that_nobody_added_is_unknown(added: Path):
     """The error names one that was."""
     asked = ask(added, "compare", "norm", "alice:tant")
