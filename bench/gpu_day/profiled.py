@@ -33,7 +33,7 @@ def profile(plan: Plan) -> Iterator[Figure]:
         yield from _sweep(plan, device)
     yield Figure(
         what="several streams on one device: speed over the sequential sweep", asked=">= 1.5",
-        why_not="a device computes one stream at a time",
+        why_not="runs that share a device (`streams_per_device`) are processes, which a section does not start",
     )  # fmt: skip
 
 
