@@ -67,6 +67,7 @@ class Sotta(GradientMethod):
             self._num_seen += 1
             if self._num_seen % self._settings.update_frequency == 0 and len(self._memory) > 1:
                 self._learn(self._memory.images())
+        self._memory.store.write()
         return logits
 
     def _learn(self, images: torch.Tensor) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from tta_pipeline.methods.image_store import ImageStore
 from tta_pipeline.methods.stateful import StateDict, Stateful
 
 
@@ -20,8 +21,7 @@ class UniformMemory(Stateful):
         self._capacity = capacity
         self._draw = draw
         """Draws a number from 0 to below its argument."""
-        self._device = device
-        self._images: torch.Tensor | None = None
+        self.store = ImageStore(capacity, device=device)
         self._slots: list[list[int]] = [[] for _ in range(num_classes)]
         """Places of the images of each class, in the order in which the images came."""
 
@@ -30,25 +30,22 @@ class UniformMemory(Stateful):
 
     def state_dict(self) -> StateDict:
         """Return a copy of the images and their places."""
-        images = None if self._images is None else self._images[: len(self)].clone()
-        return {"images": images, "slots": [list(slots) for slots in self._slots]}
+        return {"store": self.store.state_dict(), "slots": [list(slots) for slots in self._slots]}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore the images and their places."""
+        self.store.load_state_dict(state["store"])
         self._slots = [list(slots) for slots in state["slots"]]
-        for slot, image in enumerate(() if state["images"] is None else state["images"]):
-            self._write(slot, image)
 
     def add(self, image: torch.Tensor, *, label: int) -> None:
-        """Put a copy of *image* (3, H, W), of predicted class *label*, into the memory."""
+        """Add *image* (3, H, W), of predicted class *label*; it must not change before `store.write`."""
         slot = len(self) if len(self) < self._capacity else self._make_room(label)
         self._slots[label].append(slot)
-        self._write(slot, image)
+        self.store.put(slot, image)
 
     def images(self) -> torch.Tensor:
         """Return the images, (N, 3, H, W) with N <= capacity; the memory must not be empty."""
-        assert self._images is not None, "nothing was added"
-        return self._images[: len(self)]
+        return self.store.read(range(len(self)))
 
     def _make_room(self, label: int) -> int:
         """Remove an image to make room for one of class *label*, and return its place."""
@@ -56,8 +53,3 @@ class UniformMemory(Stateful):
         largest = [number for number, slots in enumerate(self._slots) if len(slots) == most]
         chosen = label if label in largest else largest[self._draw(len(largest))]
         return self._slots[chosen].pop(self._draw(most))
-
-    def _write(self, slot: int, image: torch.Tensor) -> None:
-        if self._images is None or self._images.shape[1:] != image.shape:
-            self._images = torch.empty((self._capacity, *image.shape), dtype=image.dtype, device=self._device)
-        self._images[slot] = image

@@ -5,7 +5,7 @@ from dataclasses import astuple, dataclass
 
 import torch
 
-from tta_pipeline.methods.augmentations import copy_to_device
+from tta_pipeline.methods.image_store import ImageStore
 from tta_pipeline.methods.stateful import StateDict, Stateful
 
 
@@ -80,13 +80,10 @@ class BalancedBank(Stateful):
         device: torch.device | None = None,
     ) -> None:
         self._capacity = capacity
-        self._device = device
         self._num_classes = num_classes
         self._lambda_t = lambda_t
         self._lambda_u = lambda_u
-        self._images: torch.Tensor | None = None
-        self._accepted: dict[int, torch.Tensor] = {}
-        """Images that are not copied yet, by slot."""
+        self.store = ImageStore(capacity, device=device)
         self._entries: list[_Entry] = []
 
     def __len__(self) -> int:
@@ -94,45 +91,28 @@ class BalancedBank(Stateful):
 
     def state_dict(self) -> StateDict:
         """Return a copy of the images and their entries."""
-        self.copy_accepted()
-        images = None if self._images is None else self._images[: len(self)].clone()
-        return {"images": images, "entries": [list(astuple(entry)) for entry in self._entries]}
+        return {"store": self.store.state_dict(), "entries": [list(astuple(entry)) for entry in self._entries]}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore the images and their entries."""
+        self.store.load_state_dict(state["store"])
         self._entries = [_Entry(*fields) for fields in state["entries"]]
-        self._accepted = dict(enumerate(() if state["images"] is None else state["images"]))
-        self.copy_accepted()
 
     def add(self, image: torch.Tensor, *, label: int, uncertainty: float) -> None:
         """Offer *image* (3, H, W), of predicted class *label* and entropy *uncertainty* in nats.
 
-        *image* must not change before `copy_accepted`, which copies all accepted images at once.
+        It must not change before `store.write`.
         """
         entry = _Entry(len(self._entries), label, uncertainty)
         if self._make_room(entry):
             self._entries.append(entry)
-            self._accepted[entry.slot] = image
+            self.store.put(entry.slot, image)
         for kept in self._entries:
             kept.age += 1
 
     def images(self) -> torch.Tensor:
         """Return the kept images, (N, 3, H, W) with N <= capacity."""
-        self.copy_accepted()
-        assert self._images is not None, "nothing was added"
-        # With a list of numbers as its index, the host would wait for the copy of the list.
-        return torch.stack([self._images[entry.slot] for entry in self._entries])
-
-    def copy_accepted(self) -> None:
-        """Copy the images that were accepted since the last call."""
-        if not self._accepted:
-            return
-        images = torch.stack(list(self._accepted.values())).to(self._device)
-        if self._images is None or self._images.shape[1:] != images.shape[1:]:
-            self._images = torch.empty((self._capacity, *images.shape[1:]), dtype=images.dtype, device=images.device)
-        (slots,) = copy_to_device([torch.tensor(list(self._accepted))], images.device)
-        self._images[slots] = images
-        self._accepted.clear()
+        return self.store.read(entry.slot for entry in self._entries)
 
     def ages(self) -> torch.Tensor:
         """Return each kept image's age, (N,) on the host: the number of images offered since, over the capacity."""

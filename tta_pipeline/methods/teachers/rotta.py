@@ -65,7 +65,7 @@ class Rotta(ViewMethod):
             self._num_seen += 1
             if self._num_seen % self._settings.update_frequency == 0:
                 self._learn()
-        self._bank.copy_accepted()
+        self._bank.store.write()
         return logits
 
     def _predict_with_teacher(self, images: torch.Tensor) -> torch.Tensor:
