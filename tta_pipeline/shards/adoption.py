@@ -124,7 +124,7 @@ def adopt(
         contents = _replace_numbers(folder, contents, names_by_id)
     return publish_adopted(
         folder, cell, contents.shards, benchmark_name=benchmark_name, class_map=class_map,
-        version=_version(version, names_by_id, contents.facts), files=files, started=started,
+        version=_version(version, names_by_id, contents.facts), files=files, started=started, like=stated,
     )  # fmt: skip
 
 
