@@ -10,41 +10,36 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
 import pytest
 import yaml
 
-from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, launcher
 from tta_pipeline_tests.web.server import WebServer, web_server
 
 REPOSITORY = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 SETTINGS = REPOSITORY / "dagster.yaml"
 CELL = SMALL_CELLS[-1]
-SHARDS = (
-    BIN / "dagster", "asset", "materialize", "-m", "tta_pipeline.definitions",
-    "--select", "small/images,small/tar_shards,small/shard_manifest", "--partition", CELL.key,
-)  # fmt: skip
-
 RUNS = "{ runsOrError { ... on Runs { results { runId } } } }"
 
 
+READ_ONLY = """
+import ctypes, os, subprocess
+assert 0 == ctypes.CDLL(None).unshare(0x20000)  # CLONE_NEWNS: it sees mounts of its own
+subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", os.environ["DAGSTER_HOME"]], check=True)
+"""
+"""Makes Dagster's home a folder in which nothing can be written, for one process alone."""
+
+
 @pytest.fixture
-def mounted() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return a function that runs a shell script in a place of its own, where it can mount file systems."""
+def _may_mount() -> None:
+    """Skip where file systems cannot be mounted."""
     if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode:
         pytest.skip("needs the right to mount file systems")
-
-    def run(script: str, project: Project) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["unshare", "-m", "bash", "-euc", script], cwd=REPOSITORY, env=project.environment, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
-
-    return run
 
 
 def test_the_shipped_settings_end_what_a_power_cut_left_and_repeat_only_crashes(tmp_path: Path, monkeypatch):
@@ -94,35 +89,41 @@ def test_a_run_that_a_power_cut_ended_is_repeated(project: Project, tmp_path: Pa
         assert "SUCCESS" == server.end(runs[0]["runId"]).status
 
 
+@pytest.mark.usefixtures("_may_mount")
 @pytest.mark.parametrize("home", ["missing", "read-only"])
-def test_a_dagster_home_that_is_none_is_one_line(project: Project, tmp_path: Path, mounted, home: str):
+def test_a_dagster_home_that_is_none_is_one_line(project: Project, tmp_path: Path, home: str):
     """`make` ends with a line that names the path, and makes nothing there."""
     for name in ("Makefile", "dagster.yaml"):
         shutil.copy(REPOSITORY / name, tmp_path)
     for name in ("pyproject.toml", "constraints.txt", "installed"):
         (tmp_path / name).touch()
-    path = {"missing": str(tmp_path / "missing"), "read-only": str(project.home)}[home]
-    script = f"""
-        mount -t tmpfs -o ro none {project.home}
-        DAGSTER_HOME={path} make -s -C {tmp_path} BIN={BIN} INSTALLED=installed .dagster/.initialised
-    """
+    path = {"missing": tmp_path / "missing", "read-only": project.home}[home]
+    code = f"{READ_ONLY if home == 'read-only' else ''}\nfrom dagster._cli import main; main()"
+    forked = tmp_path / "bin" / "dagster"
+    forked.parent.mkdir()
+    forked.write_text(f'#!/bin/sh\nexec {launcher().python} -c {shlex.quote(code)} "$@"\n')
+    forked.chmod(0o755)
 
-    done = mounted(script, project)
+    done = subprocess.run(
+        ["make", "-s", "-C", tmp_path, f"BIN={forked.parent}", "INSTALLED=installed", ".dagster/.initialised"],
+        env={**project.environment, "DAGSTER_HOME": str(path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
 
     said, of_make = done.stderr.splitlines()
-    assert path in said
+    assert str(path) in said
     assert "*** [" in of_make
     assert not (tmp_path / ".dagster" / ".initialised").exists()
 
 
-def test_a_read_only_history_is_a_fault_to_the_doctor(project: Project, mounted):
+@pytest.mark.usefixtures("_may_mount")
+def test_a_read_only_history_is_a_fault_to_the_doctor(project: Project):
     """It names the folder and the way out."""
     look = (
         "from pathlib import Path; from tta_pipeline.extras.doctor.dagster_checks import check_dagster; "
-        f'print(*check_dagster(Path("{project.home}")))'
+        "print(*check_dagster(Path(os.environ['DAGSTER_HOME'])))"
     )
 
-    done = mounted(f"mount -t tmpfs -o ro none {project.home}; {sys.executable} -c '{look}'", project)
+    done = project.run("python", "-c", f"{READ_ONLY}\n{look}")
 
     assert "mark='fault'" in done.stdout
     assert f"{project.home} cannot be written" in done.stdout

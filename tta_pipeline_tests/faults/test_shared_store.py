@@ -16,7 +16,7 @@ import pytest
 
 from tta_pipeline.domain.locations import owner_of
 from tta_pipeline.results.result_files import read_result
-from tta_pipeline_tests.conftest import Project, new_project
+from tta_pipeline_tests.conftest import Project, launcher, new_project
 from tta_pipeline_tests.result_paths import result_paths
 
 REPOSITORY = Path(__file__).parents[2]
@@ -24,15 +24,19 @@ KEEPER, ADA, BEN = 61_001, 61_002, 61_003
 """Numbers of users who need no account: the one who keeps the store, and two who read it."""
 STEPS = ("images", "tar_shards", "shard_manifest")
 MATERIALIZES = """
-import sys
+import os, sys
 from dagster._cli import cli
-for select in sys.argv[1:]:
+user = int(sys.argv[1])
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+for select in sys.argv[2:]:
     try:
         cli(["asset", "materialize", "-m", "tta_pipeline.definitions", "--select", select, "--partition", "contrast|5"])
     except BaseException as error:
         sys.stderr.write(f"{error!r}\\n== refused\\n")
 """
-"""Materializes one asset after the other; a process for each would import Dagster again."""
+"""Materializes one asset after the other as a user of this number."""
 VERB = "from tta_pipeline.cli import main; main()"
 
 
@@ -54,24 +58,27 @@ class Person:
     user: int
     home: Path
     store: Path
-    python: str
 
     @property
     def data_root(self) -> Path:
         """Where the results go."""
         return self.home / "data"
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start Python as this user."""
-        environment = {
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables of this user."""
+        return {
             "PATH": os.environ["PATH"], "HOME": str(self.home), "USER": str(self.user),
             "DAGSTER_HOME": str(self.home / "dagster"),
             "PYTHONPATH": f"{REPOSITORY}:{sysconfig.get_path('purelib')}", "PYTHONWARNINGS": "ignore",
             "TTA_DATA_ROOT": str(self.data_root), "TTA_SHARDS_ROOT": str(self.store), "OMP_NUM_THREADS": "1",
         }  # fmt: skip
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start Python as this user."""
         return subprocess.Popen(
-            [self.python, *arguments], env=environment, cwd=self.home, user=self.user, group=self.user, extra_groups=[],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [python_for(self.user), *arguments], env=self.environment, cwd=self.home, user=self.user, group=self.user,
+            extra_groups=[], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     def materialize(self, select: str) -> subprocess.Popen[str]:
@@ -88,7 +95,6 @@ def people(sweep: Project) -> Iterator[tuple[Person, Person]]:
     folder = Path(tempfile.mkdtemp())  # the folders of tests are closed to other users
     folder.chmod(0o755)
     try:
-        python = python_for(ADA)
         made = shutil.copytree(sweep.locations.root, folder / "store", ignore=shutil.ignore_patterns("results"))
         for path in (made, *made.rglob("*")):
             os.chown(path, KEEPER, KEEPER)
@@ -100,7 +106,7 @@ def people(sweep: Project) -> Iterator[tuple[Person, Person]]:
             new_project(home)
             for path in (home, *home.rglob("*")):
                 os.chown(path, user, user)
-            people.append(Person(user=user, home=home, store=made, python=python))
+            people.append(Person(user=user, home=home, store=made))
         yield people[0], people[1]
     finally:
         shutil.rmtree(folder)
@@ -149,7 +155,8 @@ def test_what_would_write_into_the_store_is_refused(people: tuple[Person, Person
     ada, _ = people
     before = state(ada.store)
 
-    _, errors = ada.start("-c", MATERIALIZES, *(f"small/{step}" for step in STEPS)).communicate()
+    command = ["python", "-c", MATERIALIZES, str(ada.user), *(f"small/{step}" for step in STEPS)]
+    errors = launcher().run(command, ada.environment, timeout_s=300, folder=ada.home).stderr
 
     refused = errors.split("== refused\n")[:-1]
     assert len(STEPS) == len(refused), errors[-3000:]
