@@ -208,6 +208,32 @@ def _make_database_once() -> None:
         publish_metrics(Locations(root=Path(root)))
 
 
+def _build_definitions_once() -> None:
+    """Build the embedded benchmark's: pydantic completes the classes of a benchmark file on first use."""
+    from tta_pipeline.definitions import build_definitions
+    from tta_pipeline.domain.locations import Locations
+
+    with tempfile.TemporaryDirectory(prefix="tta-launcher-") as root:
+        build_definitions(Locations(root=Path(root))).get_repository_def()
+
+
+def _read_revisions_once() -> None:
+    """Keep the revisions of Dagster's tables: each instance imports 90 files, five times, to ask for the last."""
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    known: dict[str | None, ScriptDirectory] = {}
+    read = ScriptDirectory.from_config
+
+    def from_config(config: Config) -> ScriptDirectory:
+        folder = config.get_main_option("script_location")
+        if folder not in known:
+            known[folder] = read(config)
+        return known[folder]
+
+    ScriptDirectory.from_config = from_config  # type: ignore[method-assign]
+
+
 def _serve(address: str) -> None:
     """Fork for every request until standard input ends; only forked processes that become a command return."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -221,7 +247,9 @@ def _serve(address: str) -> None:
         os.kill(os.getppid(), signal.SIGKILL)
         os._exit(0)
     _import_everything(Path(address))
+    _read_revisions_once()
     _use_dagster_once()
+    _build_definitions_once()
     _make_database_once()
     _forget_ends()
     gc.freeze()  # so that forked processes share the memory of these objects
