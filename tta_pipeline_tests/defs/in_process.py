@@ -5,10 +5,17 @@ from contextlib import nullcontext
 
 import dagster as dg
 
-from tta_pipeline.definitions import build_definitions
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.definitions import _definitions, _without_unused_embedded
 from tta_pipeline.defs.in_process import range_tags
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.util.json_values import JsonObject
 from tta_pipeline_tests.conftest import Project
+
+
+def code_location(locations: Locations) -> dg.Definitions:
+    """Return what the web UI loads: without the embedded benchmark, which takes longest, if others are in use."""
+    return _definitions(_without_unused_embedded(load_all_benchmarks(locations), locations), locations)
 
 
 def execute(
@@ -35,7 +42,7 @@ def execute(
     tags = range_tags(partitions) if len(partitions) > 1 else dict(zip(["dagster/partition"], partitions, strict=False))
     metrics = {"publishes": publishes}
     resources = {"metrics": {"config": metrics}, "compute": {"config": dict(compute or {})}}
-    job = build_definitions(project.locations).resolve_implicit_global_asset_job_def()
+    job = code_location(project.locations).resolve_implicit_global_asset_job_def()
     subset = job.get_subset(asset_selection={dg.AssetKey(asset.split("/")) for asset in assets})
     with dg.DagsterInstance.ephemeral() if instance is None else nullcontext(instance) as history:
         return subset.execute_in_process(

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from tta_pipeline.definitions import build_definitions
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+from tta_pipeline_tests.defs.in_process import code_location
 
 CELLS = {cell.key for cell in SMALL_CELLS}
 SHARDS, MANIFEST, TENT = (
@@ -34,7 +34,7 @@ class Days:
 
     def requested(self) -> dict[dg.AssetKey, set[str | None]]:
         """Look at the conditions and return which cells of which assets are to be made."""
-        defs = build_definitions(self._locations)
+        defs = code_location(self._locations)
         small = dg.AssetSelection.key_prefixes("small")
         result = dg.evaluate_automation_conditions(
             defs=defs, instance=self.instance, asset_selection=small, cursor=self._cursor
@@ -51,7 +51,7 @@ def days(project: Project) -> Iterator[Days]:
     project.add_benchmark("small", SMALL)
     with dg.DagsterInstance.ephemeral() as instance:
         days = Days(instance, project.locations)
-        for key in build_definitions(project.locations).resolve_asset_graph().materializable_asset_keys:
+        for key in code_location(project.locations).resolve_asset_graph().materializable_asset_keys:
             if key.path[0] == "small":
                 is_of_cells = not {"clean", "train", "source_model", "robustness_report"} & set(key.path)
                 days.made(key, "1", CELLS if is_of_cells else {None})
@@ -108,7 +108,7 @@ def test_cells_without_shards_wait(project: Project):
 
 def test_nothing_goes_on_by_itself_until_it_is_turned_on(project: Project):
     """Every sensor is stopped at first, and what is due at one moment is one backfill."""
-    sensors = build_definitions(project.locations).get_repository_def().sensor_defs
+    sensors = code_location(project.locations).get_repository_def().sensor_defs
     running = [sensor.name for sensor in sensors if sensor.default_status == dg.DefaultSensorStatus.RUNNING]
 
     assert [] == running

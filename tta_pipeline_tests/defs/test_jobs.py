@@ -4,9 +4,9 @@ from pathlib import Path
 
 import dagster as dg
 
-from tta_pipeline.definitions import build_definitions
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, write_tree
+from tta_pipeline_tests.defs.in_process import code_location
 
 GENERATED = """
 title: Six images, without images to train on
@@ -27,7 +27,7 @@ STREAMS = """
 
 def execute(project: Project, instance: dg.DagsterInstance, **tags: str) -> None:
     """Execute the job that shards, with the *tags* by which Dagster knows partitions."""
-    job = build_definitions(project.locations).resolve_job_def("small__shard_everything")
+    job = code_location(project.locations).resolve_job_def("small__shard_everything")
     named = {f"dagster/{name}": value for name, value in tags.items()}
     quiet = {"resources": {"metrics": {"config": {"publishes": False}}}}
     assert job.execute_in_process(instance=instance, tags=named, run_config=quiet).success
@@ -56,7 +56,7 @@ def test_a_job_shards_one_cell_or_a_range_in_one_run(project: Project, tmp_path:
 def test_a_backfill_of_a_job_is_one_run_for_a_range(project: Project):
     """Every asset of every job takes a range in one run, by which Dagster cuts a backfill into runs."""
     project.add_benchmark("small", SMALL + STREAMS)
-    repository = build_definitions(project.locations).get_repository_def()
+    repository = code_location(project.locations).get_repository_def()
 
     for name in ("shard_everything", "evaluate_everything", "evaluate_streams", "evaluate_streams_5"):
         layer = repository.get_job(f"small__{name}").asset_layer
@@ -67,7 +67,7 @@ def test_a_backfill_of_a_job_is_one_run_for_a_range(project: Project):
 def test_together_the_jobs_make_everything(project: Project):
     """Each asset of a benchmark that is made is in one of its jobs; measuring loaders is not made by the way."""
     project.add_benchmark("small", SMALL + STREAMS)
-    repository = build_definitions(project.locations).get_repository_def()
+    repository = code_location(project.locations).get_repository_def()
     names = [name for name in repository.job_names if name.startswith("small__")]
 
     made = [key for name in names for key in repository.get_job(name).asset_layer.executable_asset_keys]

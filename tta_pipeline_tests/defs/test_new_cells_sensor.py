@@ -8,10 +8,10 @@ import dagster as dg
 
 from tta_pipeline.benchmarks.cell_ranges import cell_ranges
 from tta_pipeline.benchmarks.load_files import load_benchmark
-from tta_pipeline.definitions import build_definitions
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import Project, write_tree
+from tta_pipeline_tests.defs.in_process import code_location
 from tta_pipeline_tests.defs.test_sources import CELLS, REST
 
 START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
@@ -21,7 +21,7 @@ class Looks:
     """A sensor that looks again and again."""
 
     def __init__(self, project: Project) -> None:
-        self.definitions = build_definitions(project.locations)
+        self.definitions = code_location(project.locations)
         self._repository = self.definitions.get_repository_def()
         self._cursor: str | None = None
 

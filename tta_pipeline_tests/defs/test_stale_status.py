@@ -9,9 +9,8 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 
-from tta_pipeline.definitions import build_definitions
 from tta_pipeline_tests.conftest import SMALL, SMALL_RANGE, Project, copied_results
-from tta_pipeline_tests.defs.in_process import execute, what_failed
+from tta_pipeline_tests.defs.in_process import code_location, execute, what_failed
 from tta_pipeline_tests.evaluation.test_standing import forget, own_method  # noqa: F401 - a fixture
 
 NEW_CODE = "has a new code version"
@@ -27,7 +26,7 @@ def instance(sweep: Project, tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 
 def out_of_date(project: Project, instance: dg.DagsterInstance) -> Mapping[str, set[str]]:
     """Return why the experiments of the small benchmark are out of date at contrast 5; without those that are not."""
-    graph = build_definitions(project.locations).resolve_asset_graph()
+    graph = code_location(project.locations).resolve_asset_graph()
     resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
     causes = {
         name: {
@@ -75,7 +74,7 @@ def test_edited_code_of_a_method_is_another_version(project: Project, own_method
     def version(scale: str) -> str | None:
         (own_method / "my_scale.py").write_text(f"SCALE = {scale}\n")
         forget()
-        graph = build_definitions(project.locations).resolve_asset_graph()
+        graph = code_location(project.locations).resolve_asset_graph()
         return graph.get(dg.AssetKey(["small", "evaluation", "mine"])).code_version
 
     assert version("1.0") == version("1.0  # as it is") != version("2.0")
