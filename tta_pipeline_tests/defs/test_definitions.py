@@ -76,15 +76,16 @@ def test_definitions_load():
     dg.Definitions.validate_loadable(defs)
 
 
-def test_loading_imports_nothing_heavy():
-    """The code location imports neither torch nor what only computing needs."""
+def test_loading_imports_nothing_heavy_and_sharding_no_torch():
+    """The code location imports neither torch nor what only computing needs, so sharding starts at once, too."""
     heavy = ("torch", "torchvision", "webdataset", "pyarrow", "duckdb", "matplotlib", "sklearn", "scipy")
     program = f"""import sys; from tta_pipeline.definitions import defs
-print([name for name in {heavy} if name in sys.modules])"""
+print([name for name in {heavy} if name in sys.modules])
+import tta_pipeline.cli.shard_everything; print("torch" in sys.modules)"""
 
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert "[]" == finished.stdout.strip()
+    assert ["[]", "False"] == finished.stdout.splitlines()
 
 
 def test_every_asset_tells_people_what_it_is():

@@ -4,8 +4,6 @@ import gc
 import io
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -241,11 +239,3 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path):
 
     with pytest.raises(ManifestError, match=r" n01/a .* 2 "):
         adopt(tmp_path, CELL, QUIET, benchmark_name="theirs", class_map=None)
-
-
-def test_torch_is_not_needed_to_shard():
-    """The rooms up to the manifest import no torch, so sharding starts at once."""
-    program = "import sys, tta_pipeline.cli.shard_everything; print('torch' in sys.modules)"
-    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert "False" == finished.stdout.strip()

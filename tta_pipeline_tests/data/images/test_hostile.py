@@ -25,7 +25,7 @@ from tta_pipeline.data.images.kinds.npy import NpyImages
 from tta_pipeline.data.images.tar_stream import opened_tar
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.errors import ImagesError, PipelineError
-from tta_pipeline_tests.conftest import in_one_line, jpeg
+from tta_pipeline_tests.conftest import in_one_line, jpeg, launcher
 
 FOG = Cell(corruption="fog", severity=5)
 LATIN_1 = b"caf\xe9"
@@ -92,11 +92,12 @@ def test_a_name_in_utf_8_is_not_blamed_for_the_locale(tmp_path: Path):
     in_ascii = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     make = ["shards", "make", "tree", "out", "--class-dir-depth", "0", "--jobs", "1", "--num-shards", "1"]
 
-    def run(*program: str, **more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, *program, *make]
+    def run(code: str, **more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, *make]
         return subprocess.run(command, cwd=tmp_path, env=in_ascii | more, capture_output=True, text=True, check=False)
 
-    refused, done = run("-c", MADE_TWICE), run("-m", "tta_pipeline", PYTHONUTF8="1")
+    refused, advised = run(MADE_TWICE), run("import sys; print(sys.getfilesystemencoding())", PYTHONUTF8="1")
+    done = launcher().run(["tta-pipeline", *make], dict(os.environ), timeout_s=300, folder=tmp_path)
 
     errors = refused.stderr.split("ended with 1\n")
     assert [2, ""] == [len(errors) - 1, errors[-1]], refused.stderr
@@ -105,6 +106,8 @@ def test_a_name_in_utf_8_is_not_blamed_for_the_locale(tmp_path: Path):
         assert "export PYTHONUTF8=1" in each
         assert "convmv" not in each
         assert "rename" not in each
+    assert "utf-8\n" == advised.stdout, "as it is for these tests"
+    assert sys.getfilesystemencoding() == "utf-8"
     assert 0 == done.returncode, done.stderr
 
 
