@@ -25,6 +25,7 @@ from tta_pipeline.evaluation.run_experiment import run_experiment
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.result_files import read_result
+from tta_pipeline.shards import build_manifest
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline.util.progress import quiet_reporter
@@ -164,13 +165,15 @@ def evaluate(world: World, own: ExperimentResults, key: PartitionKey, *, num_seg
 
 @pytest.fixture(scope="module", autouse=True)
 def _timed() -> Iterator[None]:
-    """Turn what hangs into an error that is counted."""
+    """Turn what hangs into an error that is counted, and wait for no other process."""
 
     def stop(*_: object) -> None:
         raise TimeoutError(f"still at it after {LIMIT_S} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build_manifest, "_ATTEMPT_EVERY_S", 0.0)  # no other process is about to bring a folder back
+        yield
     signal.signal(signal.SIGALRM, before)
 
 
