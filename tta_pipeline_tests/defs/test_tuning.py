@@ -20,6 +20,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import EvaluationError, ManifestError
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.extras.tuning.search import Search
+from tta_pipeline.report.tuning_table import criteria_table
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.plans import read_plan
 from tta_pipeline.results.result_files import read_result
@@ -248,6 +249,7 @@ def test_a_score_without_labels_decides_and_all_are_compared_with_the_oracle(aga
     assert all(row[3] >= 0 for row in rows)
     assert 0 == results
     assert "oracle" in {each["criterion"] for each in json.loads(again.finished.stdout)["choices"]}
+    assert "oracle" in {row[0] for row in criteria_table(run).rows}, "what people are shown without --json"
 
 
 def refused(project: Project, *command: str) -> str:
