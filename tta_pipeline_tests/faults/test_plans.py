@@ -44,17 +44,21 @@ def published(locations: Locations) -> tuple[list[tuple[object, ...]], tuple[str
         return connection.execute(TABLE).fetchall(), set_aside
 
 
-def test_a_copied_folder_of_results_is_named_in_one_line_and_changes_nothing(locations: Locations):
-    """Its plans ask for nothing, neither while it is there nor when it is gone again."""
+def test_copies_of_results_and_of_a_plan_are_named_in_a_line_each_and_change_nothing(locations: Locations):
+    """A folder under another name, a plan under that of another experiment: they ask for nothing, there or gone."""
     before, none = published(locations)
     assert () == none
-    copy = shutil.copytree(locations.results("small"), locations.results("small_backup"))
+    folder = shutil.copytree(locations.results("small"), locations.results("small_backup"))
+    plan = Path(shutil.copy(plan_path(locations, "small", "tent"), plan_path(locations, "small", "tent_copy")))
 
-    while_there, (said,) = published(locations)
-    shutil.rmtree(copy)
+    while_there, said = published(locations)
+    shutil.rmtree(folder)
+    plan.unlink()
 
     assert before == while_there
-    assert "belongs to small; expected the folder results/small" in said
+    (of_folder,) = [line for line in said if not line.startswith(str(plan))]
+    assert 2 == len(said)
+    assert "belongs to small; expected the folder results/small" in of_folder
     assert (before, ()) == published(locations)
 
 
@@ -137,16 +141,3 @@ def test_exchanged_plans_exchange_no_results(sweep: Project, tmp_path: Path):
     for name in ("norm", "tent"):
         results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
         assert not results.all_counted_cells()
-
-
-def test_a_copied_plan_counts_nothing_twice(locations: Locations):
-    """Under the name of another experiment it is named, and taking it away takes nothing else."""
-    before, _ = published(locations)
-    copy = Path(shutil.copy(plan_path(locations, "small", "tent"), plan_path(locations, "small", "tent_copy")))
-
-    while_there, (said,) = published(locations)
-    copy.unlink()
-
-    assert before == while_there
-    assert said.startswith(str(copy))
-    assert (before, ()) == published(locations)
