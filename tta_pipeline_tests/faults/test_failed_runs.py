@@ -13,6 +13,7 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark
+from tta_pipeline_tests.defs.in_process import execute, what_failed
 from tta_pipeline_tests.result_paths import results_of
 
 
@@ -38,10 +39,10 @@ def test_a_failed_run_says_what_where_and_the_way_out(project: Project):
     assert 1 == len(failures[0].error_display_string.strip().splitlines())
 
 
-def test_damaged_shards_are_written_again_by_the_command_that_is_named(project: Project, sweep: Project):
+def test_damaged_shards_are_written_again_by_the_assets_that_are_named(project: Project, sweep: Project):
     """No manifest is made of a flipped bit; the asset of the shards notices it and makes them what they were.
 
-    The manifest of the cell before the damaged one is in the database, and not only after that command.
+    The manifest of the cell before the damaged one is in the database, and not only after that run.
     """
     project.add_benchmark("small", SMALL)
     for cell in ("contrast/5", "gaussian_noise/5"):
@@ -53,16 +54,15 @@ def test_damaged_shards_are_written_again_by_the_command_that_is_named(project: 
     good = shard.read_bytes()
     shard.write_bytes(good[:700] + bytes([good[700] ^ 1]) + good[701:])
 
-    refused = project.materialize("small/shard_manifest", "--partition-range", "gaussian_noise|5...contrast|5")
+    refused = execute(project, ["small/shard_manifest"], ["gaussian_noise|5", "contrast|5"], publishes=True)
     with open_metrics(project.locations.metrics) as connection:
         published = connection.execute("SELECT corruption FROM shard_sets ORDER BY ALL").fetchall()
-    everything = "small/images,small/tar_shards,small/shard_manifest"
-    mended = project.materialize(everything, "--partition", "contrast|5")
+    mended = execute(project, ["small/images", "small/tar_shards", "small/shard_manifest"], ["contrast|5"])
 
-    assert 0 != refused.returncode
-    assert "rebuild or refetch this cell's shards" in refused.stderr
+    assert not refused.success
+    assert "rebuild or refetch this cell's shards" in what_failed(refused)
     assert [("contrast",), ("gaussian_noise",)] == published
-    assert 0 == mended.returncode, mended.stderr[-3000:]
+    assert mended.success, what_failed(mended)
     assert good == shard.read_bytes()
 
 
