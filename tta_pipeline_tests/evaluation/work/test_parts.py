@@ -4,8 +4,6 @@ from collections import Counter
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
 from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
@@ -41,44 +39,32 @@ def places_of(benchmark, names=tuple(EXPERIMENTS)):
     return [(name, key) for name in names for key in partition_keys(benchmark, name)]
 
 
-def cost(benchmark, places):
-    """Return the passes times samples at *places*."""
-    costs = Costs.from_file(benchmark)
-    return sum(costs.expected_s(name, plan) for name, key in places for plan in stream_plans(benchmark, name, key))
+def test_each_stream_is_in_exactly_one_of_parts_that_cost_about_the_same(benchmark):
+    """One over several cells is never cut; no part costs more than its share and a place that cannot be cut."""
+    costs, places = Costs.from_file(benchmark), places_of(benchmark)
+    cost_of = {
+        (name, key): sum(costs.expected_s(name, plan) for plan in stream_plans(benchmark, name, key))
+        for name, key in places
+    }
+    for num_parts in range(1, 61):
+        parts = divide(benchmark, places, num_parts)
+        most = sum(cost_of.values()) / num_parts + max(cost_of.values())
 
-
-@settings(deadline=None)
-@given(data=st.data(), num_parts=st.integers(1, 60))
-def test_each_stream_is_in_exactly_one_part(benchmark, data, num_parts):
-    """Whoever asks for one part gets that of the whole division; one over several cells is never cut."""
-    number = data.draw(st.integers(1, num_parts))
-    places = places_of(benchmark)
-    parts = divide(benchmark, places, num_parts)
-
-    assert num_parts == len(parts)
-    assert Counter(places) == Counter(place for part in parts for place in part)
-    assert parts[number - 1] == Part(number=number, num_parts=num_parts).places(benchmark, places)
-
-
-@settings(deadline=None)
-@given(num_parts=st.integers(1, 60))
-def test_parts_cost_about_the_same(benchmark, num_parts):
-    """None costs more than its share and a place that cannot be cut."""
-    places = places_of(benchmark)
-    longest = max(cost(benchmark, [place]) for place in places)
-    share = cost(benchmark, places) / num_parts
-
-    assert max(cost(benchmark, part) for part in divide(benchmark, places, num_parts)) <= share + longest
+        assert num_parts == len(parts)
+        assert Counter(places) == Counter(place for part in parts for place in part)
+        assert max(sum(cost_of[place] for place in part) for part in parts) <= most
 
 
 def test_few_parts_read_each_cell(benchmark):
-    """All experiments of a cell are together, but where a part ends."""
+    """All experiments of a cell are together, but where a part ends; whoever asks for one part gets that."""
     places = places_of(benchmark, ("source", "tent", "memo"))
     parts = divide(benchmark, places, 7)
     readers = Counter(key for part in parts for key in {key for _, key in part})
 
     assert readers.total() <= len(readers) + 6
     assert not any(isinstance(key, StreamKey) for key in readers)
+    for number, part in enumerate(parts, start=1):
+        assert part == Part(number=number, num_parts=7).places(benchmark, places)
 
 
 def test_a_subset_costs_as_much_as_its_images(benchmark):
