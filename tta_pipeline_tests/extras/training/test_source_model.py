@@ -31,7 +31,7 @@ from tta_pipeline_tests.shards.cell import QUIET, flip
 
 HERE = Machine(device="cpu", decode_threads=1)
 QUICK = {"kind": "trained", "width": 4, "epochs": 2, "flip": False}
-KILLED = {"epochs": 8, "batch_size": 32, "checkpoint_s": 0.02, "ema": 0.9, "mixup": 0.2}
+KILLED = {"epochs": 4, "batch_size": 32, "checkpoint_s": 0.02, "ema": 0.9, "mixup": 0.2}
 
 
 @pytest.fixture(scope="module")
@@ -117,35 +117,32 @@ from pathlib import Path
 from threading import Timer
 from tta_pipeline_tests.extras.training.test_source_model import KILLED, training, HERE
 from tta_pipeline.domain.locations import Locations
-root, before, after_s = sys.argv[1:]
-def say(line):
-    if line.startswith(f"epoch {before} of"):
-        Timer(float(after_s), os.kill, (os.getpid(), signal.SIGKILL)).start()
-training(Locations(root=Path(root)), **KILLED).train(machine=HERE, say=say)
+def die(line):
+    if line.startswith("epoch 1 of"):
+        Timer(0.03, os.kill, (os.getpid(), signal.SIGKILL)).start()
+for root, say in zip(sys.argv[1:], (print, die)):
+    training(Locations(root=Path(root)), **KILLED).train(machine=HERE, say=say)
 """
+"""Trains in one data root, and in another until it is killed in the second epoch."""
 
 
-def run_in_a_process(data: Locations, *, kill_in_epoch: int | None = None, after_s: float = 0.0) -> None:
-    """Train in a process of its own, which is killed that long after it has begun an epoch."""
-    done = run_python(PROGRAM, str(data.root), str((kill_in_epoch or 0) - 1), str(after_s))
-    assert done.returncode == (0 if kill_in_epoch is None else -signal.SIGKILL), done.stderr[-2000:]
-
-
-def test_a_training_that_was_killed_ends_with_the_same_weights(data: Locations):
+def test_a_training_that_was_killed_ends_with_the_same_weights(few: Locations, data: Locations, tmp_path: Path):
     """With mixup and a moving average; the next process goes on from the last checkpoint."""
-    own = training(data, **KILLED)
-    run_in_a_process(data)
-    whole, alone = load_file(own.path), own.require_finished()
-    own.path.unlink()
+    other = Locations(root=shutil.copytree(few.root, tmp_path / "other", symlinks=True))
+    alone, own = training(other, **KILLED), training(data, **KILLED)
 
-    run_in_a_process(data, kill_in_epoch=3, after_s=0.05)
-    run_in_a_process(data)
+    killed = run_python(PROGRAM, str(other.root), str(data.root))
+    assert -signal.SIGKILL == killed.returncode, killed.stderr[-2000:]
+    assert not own.path.exists()
+    done = run_python(PROGRAM, str(data.root))
+    assert 0 == done.returncode, done.stderr[-2000:]
 
-    resumed, after = load_file(own.path), own.require_finished()
-    assert after.weights_sha256 == alone.weights_sha256
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    assert [epoch.train_loss for epoch in alone.epochs] == [epoch.train_loss for epoch in after.epochs]
-    assert 1 == after.num_resumed
+    whole, resumed = alone.require_finished(), own.require_finished()
+    assert whole.weights_sha256 == resumed.weights_sha256
+    weights, others = load_file(alone.path), load_file(own.path)
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+    assert [epoch.train_loss for epoch in whole.epochs] == [epoch.train_loss for epoch in resumed.epochs]
+    assert 1 == resumed.num_resumed
     assert not list(own.folder.glob("*.checkpoint"))
 
 
