@@ -162,7 +162,7 @@ def test_compiled_networks_have_what_was_added(params: str):
     network, same = vit_model(), vit_model()
     for each in (network, same):
         each.encoder.layers = each.encoder.layers[:1]
-    network.compile(backend="aot_eager", dynamic=False)
+    network.compile(backend="eager", dynamic=False)
     by_code, method = built(params, network), built(params, same)
 
     for images in contrasts(num_batches=3, batch_size=16):
