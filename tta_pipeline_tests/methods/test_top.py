@@ -71,19 +71,22 @@ def norms(network: nn.Module) -> list[str]:
     return [name for name, layer in network.named_modules() if isinstance(layer, NORM_LAYERS)]
 
 
-@pytest.mark.parametrize("is_wrapped", [False, True])
 @pytest.mark.parametrize(("library", "architecture", "lowest_frozen", "highest_adapted", "num_frozen"), TOP)
 def test_the_top_is_a_quarter_of_the_blocks_or_the_last_stage(
-    library: str, architecture: str, lowest_frozen: str, highest_adapted: str, num_frozen: int, *, is_wrapped: bool
+    library: str, architecture: str, lowest_frozen: str, highest_adapted: str, num_frozen: int
 ):
-    """With all norm layers after them: as SAR's authors freeze a ViT-B and a ResNet, in whatever library it is."""
+    """With all norm layers after them: as SAR's authors freeze a ViT-B and a ResNet, in whatever library it is.
+
+    In a wrapper, too.
+    """
     pytest.importorskip(library)
     network = make_top_layers.network(library, architecture)
-    top = top_layers(nn.ModuleDict({"network": network}) if is_wrapped else network, "sar")
     every = norms(network)
     num_adapted = len(every) - num_frozen
 
-    assert top == tuple(f"{'network.' * is_wrapped}{name}" for name in every[num_adapted:])
+    assert top_layers(network, "sar") == tuple(every[num_adapted:])
+    wrapped = top_layers(nn.ModuleDict({"network": network}), "sar")
+    assert wrapped == tuple(f"network.{name}" for name in every[num_adapted:])
     assert (highest_adapted, lowest_frozen) == (every[num_adapted - 1], every[num_adapted] if num_frozen else "")
 
 
