@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.reproduction import addition
 from tta_pipeline_tests.conftest import Project, copied_results, in_one_line
 from tta_pipeline_tests.extras.reproduction.folders import (
@@ -77,7 +78,7 @@ def served(folder: Path) -> Iterator[str]:
         def log_message(self, *_: object) -> None: ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
@@ -104,16 +105,6 @@ def test_the_same_predictions_have_the_same_interval(added: Path):
     found = {row["experiment"]: row["error_low"] for row in json.loads(ask(added, "leaderboard", "--json").stdout)}
 
     assert all(found[name] == found[f"alice:{name}"] is not None for name in ("source", "norm", "tent"))
-
-
-def test_who_has_no_benchmark_sees_what_others_published(published: Path, tmp_path: Path):
-    """In a leaderboard; nothing else is needed here."""
-    root = tmp_path / "data"
-    done = ask(root, "results", "add", str(published), "--as", "alice")
-
-    assert done.exit_code == 0, done.output
-    shown = json.loads(ask(root, "leaderboard", "--json").stdout)
-    assert {"alice:source", "alice:norm", "alice:tent"} == {row["experiment"] for row in shown}
 
 
 @pytest.mark.parametrize("names", [("norm", "alice:source"), ("alice:norm", "source"), ("alice:norm", "alice:source")])
@@ -209,25 +200,42 @@ def test_cells_that_others_left_out_are_not_asked_for(root: Path, copied: Path):
     assert "to evaluate them" not in asked.stderr
 
 
-@pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".zip"])
-def test_an_archive_is_added_like_its_folder(root: Path, published: Path, tmp_path: Path, suffix: str):
-    """On disk or at a URL."""
-    archive = tmp_path / f"theirs{suffix}"
-    if suffix == ".zip":
+def pack(folder: Path, archive: Path) -> Path:
+    """Put *folder* into *archive*, in the form that the name of that has."""
+    if archive.suffix == ".zip":
         with zipfile.ZipFile(archive, "w") as zipped:
-            for path in published.rglob("*"):
-                zipped.write(path, path.relative_to(published))
+            for path in folder.rglob("*"):
+                zipped.write(path, path.relative_to(folder))
     else:
-        with tarfile.open(archive, "w:gz" if suffix == ".tar.gz" else "w") as tar:
-            tar.add(published, "folder/of/theirs")
+        with tarfile.open(archive, "w:gz" if archive.suffix == ".gz" else "w") as tar:
+            tar.add(folder, "folder/of/theirs")
+    return archive
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".zip"])
+def test_an_archive_is_added_like_its_folder(published: Path, tmp_path: Path, suffix: str):
+    """On disk, and downloaded."""
+    archive = pack(published, tmp_path / f"theirs{suffix}")
+
+    with served(tmp_path) as url, addition.downloaded(f"{url}/{archive.name}") as downloaded:
+        for name, path in (("web", downloaded), ("disk", archive)):
+            added = addition.add_published(path, name, Locations(root=tmp_path / "data"))
+            assert ("norm", "source", "tent") == added
+            assert files_of(published / "results") == files_of(tmp_path / "data" / "added" / name / "results")
+
+
+def test_who_has_no_benchmark_sees_what_others_published_at_a_url(published: Path, tmp_path: Path):
+    """In a leaderboard; nothing else is needed here."""
+    root = tmp_path / "data"
+    pack(published, tmp_path / "theirs.tar")
 
     with served(tmp_path) as url:
-        from_server = ask(root, "results", "add", f"{url}/{archive.name}", "--as", "web")
-    from_disk = ask(root, "results", "add", str(archive), "--as", "disk")
+        done = ask(root, "results", "add", f"{url}/theirs.tar", "--as", "web")
 
-    assert (0, 0) == (from_server.exit_code, from_disk.exit_code), from_server.output + from_disk.output
-    for name in ("web", "disk"):
-        assert files_of(published / "results") == files_of(root / "added" / name / "results")
+    assert 0 == done.exit_code, done.output
+    assert files_of(published / "results") == files_of(root / "added" / "web" / "results")
+    shown = json.loads(ask(root, "leaderboard", "--json").stdout)
+    assert {"web:source", "web:norm", "web:tent"} == {row["experiment"] for row in shown}
 
 
 def flip(path: Path) -> None:
@@ -288,23 +296,25 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize(("damage", "expected"), DAMAGES.values(), ids=DAMAGES.keys())
 def test_what_does_not_prove_itself_is_refused_whole(
-    root: Path, copied: Path, damage: Callable[[Path], object], expected: str
+    copied: Path, tmp_path: Path, damage: Callable[[Path], object], expected: str
 ):
     """One line, and nothing is taken: neither the file nor those beside it."""
     damage(copied)
-    before = files_of(root)
 
-    done = ask(root, "results", "add", str(copied), "--as", "alice")
+    done = ask(tmp_path / "data", "results", "add", str(copied), "--as", "alice")
 
     assert done.exit_code == 1, done.output
     (line,) = in_one_line(done.stderr).splitlines()
     assert expected in line
-    assert before == files_of(root)
-    assert not list(root.glob("added/*"))
+    assert not files_of(tmp_path / "data")
+    assert not list(tmp_path.glob("data/added/*"))
 
 
 def test_results_by_other_code_are_added_too(root: Path, copied: Path):
-    """They are what others measured; only one's own plan asks for the present code."""
+    """They are what others measured; only one's own plan asks for the present code.
+
+    To remove the folder is all it takes to drop what was added.
+    """
     forge_fingerprint(copied, "tent", "contrast-5", code="0" * 64)
 
     done = ask(root, "results", "add", str(copied), "--as", "alice")
@@ -312,6 +322,9 @@ def test_results_by_other_code_are_added_too(root: Path, copied: Path):
     assert 0 == done.exit_code, done.output
     (row,) = rows(root, "SELECT num_cells FROM leaderboard WHERE experiment = 'alice:tent'")
     assert 4 == row["num_cells"]
+
+    shutil.rmtree(root / "added" / "alice")
+    assert {"source", "norm", "tent"} == {row["experiment"] for row in rows(root, "FROM leaderboard")}
 
 
 @pytest.mark.parametrize(
@@ -323,41 +336,33 @@ def test_results_by_other_code_are_added_too(root: Path, copied: Path):
         ("picture.png", "is neither a folder nor a known archive"),
     ],
 )
-def test_an_archive_that_harms_is_refused(root: Path, published: Path, tmp_path: Path, archive: str, expected: str):
+def test_an_archive_that_harms_is_refused(published: Path, tmp_path: Path, archive: str, expected: str):
     """A cut one, one that writes beside its folder, and what is no archive."""
-    with tarfile.open(tmp_path / "cut.tar.gz", "w:gz") as tar:
-        tar.add(published, "theirs")
-    data = (tmp_path / "cut.tar.gz").read_bytes()
+    data = pack(published, tmp_path / "cut.tar.gz").read_bytes()
     (tmp_path / "cut.tar.gz").write_bytes(data[: len(data) // 2])
     with tarfile.open(tmp_path / "out.tar", "w") as tar:
         tar.add(published / "README.md", "../../README.md")
     (tmp_path / "picture.png").write_bytes(b"")
 
-    done = ask(root, "results", "add", str(tmp_path / archive), "--as", "alice")
+    done = ask(tmp_path / "data", "results", "add", str(tmp_path / archive), "--as", "alice")
 
     assert done.exit_code == 1
     assert expected in " ".join(in_one_line(done.stderr).split())
-    assert not (root / "added").exists()
+    assert not (tmp_path / "data" / "added").exists()
 
 
 @pytest.mark.parametrize("suffix", [".tar", ".zip"])
 def test_an_archive_that_would_fill_the_disk_is_refused(
-    root: Path, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ):
     """What its members say they have is added up before one is written."""
     monkeypatch.setattr(addition, "_MOST_UNPACKED_BYTES", 100)
-    archive = tmp_path / f"theirs{suffix}"
-    if suffix == ".zip":
-        with zipfile.ZipFile(archive, "w") as zipped:
-            zipped.write(published / "README.md", "README.md")
-    else:
-        with tarfile.open(archive, "w") as tar:
-            tar.add(published, "theirs")
+    archive = pack(published, tmp_path / f"theirs{suffix}")
 
-    done = ask(root, "results", "add", str(archive), "--as", "alice")
+    done = ask(tmp_path / "data", "results", "add", str(archive), "--as", "alice")
 
     assert (1, True) == (done.exit_code, "unpacks to more than 100 bytes" in in_one_line(done.stderr))
-    assert not (root / "added").exists()
+    assert not (tmp_path / "data" / "added").exists()
 
 
 @pytest.mark.parametrize(
@@ -377,11 +382,3 @@ def test_a_name_is_plain_and_free(added: Path, published: Path, name: str, expec
 
     assert (1, True) == (done.exit_code, expected in in_one_line(done.stderr))
     assert before == files_of(added / "added")
-
-
-def test_a_removed_folder_is_gone_from_the_leaderboard(root: Path, published: Path):
-    """That is all it takes to drop what was added."""
-    assert ask(root, "results", "add", str(published), "--as", "alice").exit_code == 0
-    shutil.rmtree(root / "added" / "alice")
-
-    assert {"source", "norm", "tent"} == {row["experiment"] for row in rows(root, "FROM leaderboard")}
