@@ -26,7 +26,7 @@ from tta_pipeline.methods.catalogue import METHODS, paper_of
 from tta_pipeline.results.evaluation_parts import NO_BATCHES
 from tta_pipeline.results.result_files import Result, read_result
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import UNPUBLISHED, Project, in_one_line, launcher
+from tta_pipeline_tests.conftest import Project, copied_results, in_one_line, launcher
 from tta_pipeline_tests.extras.reproduction.folders import (
     ask,
     change_plan,
@@ -50,7 +50,13 @@ NEEDED = ("shards", "source_models", "class_map.json")
 @pytest.fixture(scope="module")
 def root(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the sweep."""
-    return Path(shutil.copytree(sweep.locations.root, tmp_path_factory.mktemp("results") / "data", ignore=UNPUBLISHED))
+    return copied_results(sweep, tmp_path_factory.mktemp("results")).locations.root
+
+
+@pytest.fixture
+def there(root: Path, tmp_path: Path) -> Path:
+    """A copy of one's own of that."""
+    return Path(shutil.copytree(root, tmp_path / "there"))
 
 
 @pytest.fixture(scope="module")
@@ -169,9 +175,8 @@ def test_a_result_that_was_changed_by_hand_is_refused(
     assert expected in in_one_line(done.stderr)
 
 
-def test_a_list_of_samples_travels_with_the_result(root: Path, tmp_path: Path):
+def test_a_list_of_samples_travels_with_the_result(root: Path, there: Path, tmp_path: Path):
     """It is in the folder, its hash is that of the evaluation, and the original is not needed elsewhere."""
-    there = Path(shutil.copytree(root, tmp_path / "there", ignore=UNPUBLISHED))
     names = ShardSet.open(there / "small" / "shards" / "contrast" / "5").index.table["source_name"].to_pylist()
     path = tmp_path / "few.txt"
     path.write_text("\n".join(names[:40]))
@@ -242,14 +247,15 @@ def test_what_is_published_is_what_lies_in_the_data_root(root: Path, published: 
     assert (published / "benchmark.yaml").read_bytes() == (root / "benchmarks" / "small.yaml").read_bytes()
 
 
-def test_weights_that_were_trained_here_travel_with_the_results(root: Path, published: Path, tmp_path: Path):
+def test_weights_that_were_trained_here_travel_with_the_results(
+    root: Path, there: Path, published: Path, tmp_path: Path
+):
     """Whoever copies them trains nothing; weights of a later training, which no result has, are left out."""
     weights = {path.name: path.read_bytes() for path in (published / "source_models").iterdir()}
     assert weights == {path.name: path.read_bytes() for path in (root / "small" / "source_models").iterdir()}
 
-    trained_again = shutil.copytree(root, tmp_path / "again", ignore=UNPUBLISHED)
-    next((trained_again / "small" / "source_models").glob("*.safetensors")).write_bytes(b"other")
-    assert ask(trained_again, "results", "publish", "small", str(tmp_path / "out")).exit_code == 0
+    next((there / "small" / "source_models").glob("*.safetensors")).write_bytes(b"other")
+    assert ask(there, "results", "publish", "small", str(tmp_path / "out")).exit_code == 0
     assert not (tmp_path / "out" / "source_models").exists()
 
 
@@ -263,9 +269,8 @@ def test_the_page_has_the_mean_errors_of_the_leaderboard(root: Path, published: 
         assert f"- `{row['experiment']}`: mean error {row['mean_error']:.2%} over 4 cells" in page
 
 
-def test_a_renamed_experiment_is_published_under_its_present_name(root: Path, tmp_path: Path):
+def test_a_renamed_experiment_is_published_under_its_present_name(there: Path, tmp_path: Path):
     """The plan names it; the results were made under the name before, and stay as they are."""
-    there = Path(shutil.copytree(root, tmp_path / "data", ignore=UNPUBLISHED))
     file = there / "benchmarks" / "small.yaml"
     file.write_text(file.read_text().replace("  tent:", "  adapted:"))
     ask(there, "run", "small", "--dry-run")
@@ -278,9 +283,8 @@ def test_a_renamed_experiment_is_published_under_its_present_name(root: Path, tm
     assert {"tent"} == {read_result(stored.path).result.evaluations[0].labels.experiment for stored in found.stored}
 
 
-def test_a_dataset_in_a_file_of_its_own_is_published_beside_the_benchmark(root: Path, tmp_path: Path):
+def test_a_dataset_in_a_file_of_its_own_is_published_beside_the_benchmark(there: Path, tmp_path: Path):
     """Without it, nobody could read the benchmark file."""
-    there = Path(shutil.copytree(root, tmp_path / "data", ignore=UNPUBLISHED))
     folder = there / "benchmarks"
     (folder / "two.dataset.yaml").write_text("names: [gaussian_noise, contrast]\nseverities: [1, 2, 3, 4, 5]\n")
     file = folder / "small.yaml"
@@ -325,9 +329,8 @@ def test_robustbench_reads_our_table_and_entry(published: Path):
     assert f"{100 * float(line[-1]):.2f}" == entry["corruptions_acc"]
 
 
-def test_an_experiment_that_lacks_cells_says_so(root: Path, tmp_path: Path):
+def test_an_experiment_that_lacks_cells_says_so(there: Path, tmp_path: Path):
     """It is published, and the command and the page say what is missing."""
-    there = Path(shutil.copytree(root, tmp_path / "data", ignore=UNPUBLISHED))
     result_of(there, "norm").unlink()
 
     done = ask(there, "results", "publish", "small", str(tmp_path / "out"), "--experiment", "norm", "--json")
@@ -340,9 +343,8 @@ def test_an_experiment_that_lacks_cells_says_so(root: Path, tmp_path: Path):
     assert "**not complete**: 1 cell missing" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_experiments_without_results_are_named_and_left_out(root: Path, tmp_path: Path):
+def test_experiments_without_results_are_named_and_left_out(there: Path, tmp_path: Path):
     """The others are published, and the exit status says that some were not."""
-    there = Path(shutil.copytree(root, tmp_path / "data", ignore=UNPUBLISHED))
     change_plan(there, "norm", lambda plan: plan.update(streams=[]))
 
     done = ask(there, "results", "publish", "small", str(tmp_path / "out"))
@@ -352,9 +354,8 @@ def test_experiments_without_results_are_named_and_left_out(root: Path, tmp_path
     assert {"source", "tent"} == {path.stem for path in (tmp_path / "out/results/small/plans").iterdir()}
 
 
-def test_predictions_that_were_changed_are_not_published(root: Path, tmp_path: Path):
+def test_predictions_that_were_changed_are_not_published(there: Path, tmp_path: Path):
     """The error names the file, and no folder stays."""
-    there = Path(shutil.copytree(root, tmp_path / "data", ignore=UNPUBLISHED))
     path = next((there / "results" / "small" / "contrast-5").glob("*.parquet"))
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
 
