@@ -379,19 +379,19 @@ def store_loaders(locations: Locations, number: int, loaders: object) -> Path:
 
 def test_results_that_several_processes_read_give_what_one_gives(locations: Locations, monkeypatch: pytest.MonkeyPatch):
     """Row for row; one that is damaged and one that fits no table are named, and their neighbours are there."""
-    paths = [record(locations, severity=3).path for _ in range(30)]
-    cut(paths[20])
+    paths = [record(locations, severity=3).path for _ in range(10)]
+    cut(paths[5])
     store_loaders(locations, 0, 5)
     alone = publish_metrics(locations, rebuild=True)
     expected = everything(locations)
-    monkeypatch.setattr(ingest, "_MIN_FOR_PROCESSES", 25)
-    monkeypatch.setattr(ingest, "_BATCH_SIZE", 5)
+    monkeypatch.setattr(ingest, "_MIN_FOR_PROCESSES", 8)
+    monkeypatch.setattr(ingest, "_BATCH_SIZE", 2)
     cpu_s = children_cpu_s()
 
     together = publish_metrics(locations, rebuild=True)
 
     assert children_cpu_s() > cpu_s
-    assert 31 == together.num_added == alone.num_added
+    assert 11 == together.num_added == alone.num_added
     assert expected == everything(locations)
     assert 2 == len(together.set_aside)
     assert alone.set_aside == together.set_aside
