@@ -3,21 +3,24 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.cli import main
 from tta_pipeline.errors import EvaluationError, StreamError
 from tta_pipeline.extras.loader_bench.forward_pass import compare_forward
 from tta_pipeline.extras.loader_bench.indexed_loader import IndexedLoader
 from tta_pipeline.extras.loader_bench.loaders import LOADERS, Loader
 from tta_pipeline.extras.loader_bench.measure import Settings
+from tta_pipeline.extras.loader_bench.prepared_data import generate_shards
 from tta_pipeline.loading.reader import Batch
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import Project, launcher
 
-MODEL = "torchvision:resnet18"
+MODEL = "torchvision:squeezenet1_1"
 ONCE = Settings(repeats=1, num_threads=(0,))
 # Workers are forked, whatever threads the test process has; and webdataset leaves shards open.
 pytestmark = pytest.mark.filterwarnings(
@@ -87,7 +90,9 @@ def test_a_reader_that_delivers_fewer_samples_fails(shard_set: ShardSet):
         compare_forward(str(shard_set.folder), MODEL, {"mine": forgetful}, settings, lambda _: None)
 
 
-def test_a_model_that_does_not_take_the_images_is_refused(shard_set: ShardSet):
+def test_a_model_that_does_not_take_the_images_is_refused(tmp_path: Path):
     """Before anything is read; the error names it."""
-    with pytest.raises(EvaluationError, match=r"torchvision:alexnet\b.*\b32x32\b"):
-        compare_forward(str(shard_set.folder), "torchvision:alexnet", LOADERS, ONCE, lambda _: None)
+    folder = generate_shards(tmp_path, num_images=2, image_size=16, settings=ShardSettings(num_shards=1))
+
+    with pytest.raises(EvaluationError, match=rf"{MODEL}\b.*\b16x16\b"):
+        compare_forward(str(folder), MODEL, LOADERS, ONCE, lambda _: None)
