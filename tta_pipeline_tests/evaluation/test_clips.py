@@ -1,5 +1,6 @@
 """A benchmark file adapts a CLIP by the methods of any network, and its records say what they adapted."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline_tests.conftest import SMALL
 from tta_pipeline_tests.evaluation.small import SEVERITY_5, evaluated
-from tta_pipeline_tests.models.tiny_clip import describe_tiny_clip, make_tiny_clip
+from tta_pipeline_tests.models.tiny_clip import describe_tiny_clip, make_tiny_clip, one_tokenizer
 
 pytest.importorskip("open_clip")
 
@@ -20,11 +21,12 @@ TOP = "3 of 6, tower.transformer.resblocks.1.ln_1 to tower.ln_post"
 
 
 @pytest.fixture(scope="module")
-def section(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def section(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """A CLIP of random weights, whose towers have 6 and 3 layer norms of 16 weights and biases."""
     folder: Path = tmp_path_factory.mktemp("clip")
     spec = describe_tiny_clip(make_tiny_clip(folder), folder)
-    return {**spec.model_dump(mode="json", exclude_defaults=True), "class_names": DIGITS}
+    with one_tokenizer():
+        yield {**spec.model_dump(mode="json", exclude_defaults=True), "class_names": DIGITS}
 
 
 @pytest.mark.parametrize(

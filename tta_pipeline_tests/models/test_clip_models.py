@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.model_kind import ModelContext, kind_of
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline_tests.conftest import write_tree
-from tta_pipeline_tests.models.tiny_clip import TINY, describe_tiny_clip, make_tiny_clip
+from tta_pipeline_tests.models.tiny_clip import TINY, describe_tiny_clip, make_tiny_clip, one_tokenizer
 
 open_clip = pytest.importorskip("open_clip")
 
@@ -30,9 +31,10 @@ ANIMALS = ("cat", "polar_bear", "owl")
 
 
 @pytest.fixture(scope="module")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> nn.Module:
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Iterator[nn.Module]:
     """A CLIP of random weights, whose architecture open_clip knows as `tiny`."""
-    return make_tiny_clip(tmp_path_factory.mktemp("configs"))
+    with one_tokenizer():
+        yield make_tiny_clip(tmp_path_factory.mktemp("configs"))
 
 
 @pytest.fixture(scope="module")

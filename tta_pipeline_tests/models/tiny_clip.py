@@ -2,9 +2,13 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -15,6 +19,14 @@ TINY = {
     "vision_cfg": {"image_size": 32, "layers": 2, "width": 16, "head_width": 8, "patch_size": 16},
     "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
 }
+
+
+@contextmanager
+def one_tokenizer() -> Iterator[None]:
+    """Let open_clip read its vocabulary once: it takes most of the time in which a small CLIP is loaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("open_clip.get_tokenizer", cache(import_module("open_clip").get_tokenizer))
+        yield
 
 
 def make_tiny_clip(folder: Path) -> nn.Module:
