@@ -71,47 +71,49 @@ def tent(own: ExperimentResults):
 
 def test_a_continual_stream_goes_through_the_corruptions_without_a_reset(data: Locations):
     """The rows are those of a plain loop over both cells with one method."""
-    fast = {"lr": 0.1}
-    own = results_of(data, protocol="continual", hyperparameters=fast)
+    fast = {"hyperparameters": {"lr": 0.1}, "subset": {"first": 64}}
+    own = results_of(data, protocol="continual", **fast)
     rows = evaluated(own, SEVERITY_5)
     method = tent(own)
     expected = [
-        sum(int((method.predict(images).argmax(1) == labels).sum()) for images, labels in batches(data, f"{name}/5"))
+        sum(
+            int((method.predict(images).argmax(1) == labels).sum()) for images, labels in batches(data, f"{name}/5")[:2]
+        )
         for name in (NOISE, CONTRAST)
     ]
 
     assert [(0, NOISE, 5), (1, CONTRAST, 5)] == [(row["position"], row["corruption"], row["severity"]) for row in rows]
     assert expected == [row["num_correct"] for row in rows]
     assert [0, 0] == [row["num_resets"] for row in rows]
-    alone = evaluated(results_of(data, hyperparameters=fast), CONTRAST_5)
+    alone = evaluated(results_of(data, **fast), CONTRAST_5)
     assert predictions(alone) != predictions(rows)[1:]
 
 
 def test_an_episodic_stream_starts_over_before_each_batch(data: Locations):
     """Every batch is predicted as if it were the first."""
-    own = results_of(data, protocol="episodic")
+    own, fed = results_of(data, protocol="episodic", subset={"first": 64}), batches(data, f"{CONTRAST}/5")[:2]
     (row,) = evaluated(own, CONTRAST_5)
-    expected = [tent(own).predict(images).argmax(1) for images, _ in batches(data, f"{CONTRAST}/5")]
+    expected = [tent(own).predict(images).argmax(1) for images, _ in fed]
 
     assert row["num_resets"] == row["num_batches"] == len(expected)
     assert expected[0].tolist()[:10] == list(row["first_samples"]["predictions"])
-    assert (
-        sum(int((p == y).sum()) for p, (_, y) in zip(expected, batches(data, f"{CONTRAST}/5"), strict=True))
-        == (row["num_correct"])
+    assert row["num_correct"] == sum(
+        int((found == labels).sum()) for found, (_, labels) in zip(expected, fed, strict=True)
     )
 
 
 def test_the_result_says_with_which_batches_the_method_reset_itself(data: Locations):
     """Every second of five batches, and the page draws it there; where nothing was reset, nothing is noted."""
+    few = {"batch_size": 8, "subset": {"first": 40}}
     reset, kept = (
-        evaluated(results_of(data, method=method, batch_size=32, hyperparameters=changed), CONTRAST_5)[0]
+        evaluated(results_of(data, **few, method=method, hyperparameters=changed), CONTRAST_5)[0]
         for method, changed in (("rdumb", {"reset_every": 2}), ("eata", {}))
     )
 
     assert (0, 1, 0, 1, 0) == reset["batches"]["num_resets"]
     assert 2 == reset["num_resets"]
     assert None is kept["batches"]["num_resets"]
-    assert [64, 128] == chart_data(evaluation_of(reset)).resets
+    assert [16, 32] == chart_data(evaluation_of(reset)).resets
 
 
 def test_a_gradual_stream_rises_and_falls(data: Locations):
@@ -125,14 +127,14 @@ def test_a_gradual_stream_rises_and_falls(data: Locations):
 
 def test_a_mixed_stream_has_all_cells_at_once(data: Locations):
     """Each sample once, shuffled over the cells; the rows divide what the stream took."""
-    rows = evaluated(results_of(data, protocol="mixed"), SEVERITY_5)
+    rows = evaluated(results_of(data, protocol="mixed", subset={"first": 64}), SEVERITY_5)
 
-    assert [150, 150] == [row["num_samples"] for row in rows]
+    assert [64, 64] == [row["num_samples"] for row in rows]
     assert 1 == len({row["order_hash"] for row in rows})
-    assert [10, 10] == [row["num_batches"] for row in rows]
-    assert [10, 0] == [len(row["batches"]["num_samples"]) for row in rows]
-    assert 300 == sum(row["num_forwards"] for row in rows)
-    assert 10 == sum(row["num_updates"] for row in rows)
+    assert [4, 4] == [row["num_batches"] for row in rows]
+    assert [4, 0] == [len(row["batches"]["num_samples"]) for row in rows]
+    assert 128 == sum(row["num_forwards"] for row in rows)
+    assert 4 == sum(row["num_updates"] for row in rows)
 
 
 def test_joined_sets_give_the_pixels_of_each_sample(data: Locations):
@@ -283,15 +285,15 @@ def test_what_decides_the_predictions_decides_whether_a_cell_is_finished(data: L
 
 def test_a_window_is_given_whole_and_its_last_image_predicted(data: Locations):
     """Image by image, with those before it."""
-    own = results_of(data, protocol={"shift": "continual", "sliding_window": 8}, batch_size=1, subset={"first": 20})
+    own = results_of(data, protocol={"shift": "continual", "sliding_window": 4}, batch_size=1, subset={"first": 10})
     method = tent(own)
-    fed = WindowDriver(ProtocolDriver(tent(own)), 8, source_model(torch.nn.Identity()))
-    images = torch.cat([images for images, _ in batches(data, f"{CONTRAST}/5")])[:20]
-    expected = [method.predict(images[max(0, end - 8) : end])[-1] for end in range(1, 21)]
+    fed = WindowDriver(ProtocolDriver(tent(own)), 4, source_model(torch.nn.Identity()))
+    images = torch.cat([images for images, _ in batches(data, f"{CONTRAST}/5")])[:10]
+    expected = [method.predict(images[max(0, end - 4) : end])[-1] for end in range(1, 11)]
 
     for image, logits in zip(images, expected, strict=True):
         torch.testing.assert_close(fed.predict(image[None])[0], logits, rtol=0, atol=0)
-    assert [20, 20] == [row["num_samples"] for row in evaluated(own, SEVERITY_5)]
+    assert [10, 10] == [row["num_samples"] for row in evaluated(own, SEVERITY_5)]
 
 
 @pytest.mark.parametrize("shift", ["continual", "episodic"])
