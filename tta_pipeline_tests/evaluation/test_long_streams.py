@@ -78,7 +78,7 @@ STREAMS = pytest.mark.parametrize(
     [
         pytest.param(CONTRAST_5, {"method": "tent"}, marks=pytest.mark.slow),
         pytest.param(CONTRAST_5, {"method": "rotta"}, marks=pytest.mark.slow),
-        (CONTRAST_5, {"protocol": {"sliding_window": 8}, "batch_size": 1, "subset": {"first": 40}}),
+        (CONTRAST_5, {"protocol": {"sliding_window": 8}, "batch_size": 1, "subset": {"first": 30}}),
         (
             SEVERITY_5,
             {

@@ -24,7 +24,7 @@ from tta_pipeline_tests.evaluation.small import (
 from tta_pipeline_tests.result_paths import result_paths
 
 STREAM = {
-    "protocol": {"shift": "continual", "recurring": 2}, "hyperparameters": {"lr": 0.1}, "subset": {"first": 64},
+    "protocol": {"shift": "continual", "recurring": 2}, "hyperparameters": {"lr": 0.1}, "subset": {"first": 32},
 }  # fmt: skip
 """Four segments; the learning rate lets each state decide what comes after it."""
 KILLED = """
