@@ -75,16 +75,6 @@ def test_a_rebuilt_database_has_the_rows_it_had(swept: dict[str, list[tuple]], l
     assert swept == rows(locations.metrics)
 
 
-def test_only_new_results_are_added(locations: Locations):
-    """A second publication adds nothing, and a third the one result that is new."""
-    first = publish_metrics(locations)
-    second = publish_metrics(locations)
-    again(locations, error=0.25)
-
-    assert (len(result_paths(locations.root)) - 1, 0) == (first.num_added, second.num_added)
-    assert 1 == publish_metrics(locations).num_added
-
-
 def test_a_later_pass_adds_a_timing_and_changes_no_error(published: Locations):
     """Of two results with one fingerprint the older one counts; how far their errors are apart is said."""
     question = (
