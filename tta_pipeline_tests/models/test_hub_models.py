@@ -62,14 +62,14 @@ class Hub(BaseHTTPRequestHandler):
 def published() -> torch.nn.Module:
     """The network as its author has it."""
     torch.manual_seed(0)
-    return timm.create_model("resnet10t", num_classes=5)
+    return timm.create_model("test_resnet", num_classes=5)
 
 
 @pytest.fixture(autouse=True)
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: torch.nn.Module) -> Iterator[ThreadingHTTPServer]:
     """A server in the place of the hub, and an empty cache."""
     facts = {"num_classes": 5, "mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "input_size": [3, 32, 32]}
-    config = {"architecture": "resnet10t", "num_classes": 5, "label_names": NAMES, "pretrained_cfg": facts}
+    config = {"architecture": "test_resnet", "num_classes": 5, "label_names": NAMES, "pretrained_cfg": facts}
     (tmp_path / "files").mkdir()
     (tmp_path / "files/config.json").write_text(json.dumps(config))
     (tmp_path / "files/model.safetensors").write_bytes(save(published.state_dict()))
@@ -151,7 +151,7 @@ def test_it_is_a_network_to_train(published: torch.nn.Module):
     """Untrained, or from its weights with a head for other classes."""
     network, start = load_network(SPEC, num_classes=7)
 
-    assert (7, 512) == tuple(network.fc.weight.shape)
+    assert (7, 96) == tuple(network.fc.weight.shape)
     assert torch.equal(published.conv1[0].weight, network.conv1[0].weight)
     assert (0.1, 0.2, 0.3) == start.mean
     untrained = kind_of(SPEC).architecture().make(7)
