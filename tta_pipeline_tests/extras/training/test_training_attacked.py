@@ -131,7 +131,7 @@ def test_a_validation_loss_that_is_no_number_is_recorded_as_none(data: Locations
 
 def test_a_second_model_leaves_the_first_as_it_is(data: Locations):
     """Each has a file and a folder of its own."""
-    first = training(data)
+    first = training(data, epochs=1)
     first.train(machine=HERE, say=lambda _: None)
     changed_at = first.path.stat().st_mtime_ns
     content = first.benchmark.model_dump(mode="json")
