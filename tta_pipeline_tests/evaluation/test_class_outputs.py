@@ -24,7 +24,6 @@ from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.models.class_outputs import ClassOutputs
 from tta_pipeline.models.loaded_model import LoadedModel
 from tta_pipeline.models.model_kind import ModelContext
-from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.conversion import benchmark_conversion, convert
@@ -191,7 +190,6 @@ def test_small_folders_of_laion_c_reach_the_leaderboard(tmp_path: Path, monkeypa
     monkeypatch.syspath_prepend(tmp_path)
     own = laid(tmp_path / "mean", rule="mean")
     (row,), (other,) = evaluated_cell(own, GLITCHED), evaluated_cell(laid(tmp_path / "max", rule="max"), GLITCHED)
-    publish_metrics(own.locations)
 
     shown = CliRunner().invoke(main, ["leaderboard", "--json"], env={"TTA_DATA_ROOT": str(own.locations.root)})
 
