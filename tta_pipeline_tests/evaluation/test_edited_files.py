@@ -61,11 +61,6 @@ def in_file(**fields: object) -> Change:
     return lambda content: content.update(copy.deepcopy(fields))
 
 
-def own_set(content: dict[str, Any]) -> None:
-    """Call the same shifts a set of one's own."""
-    content["custom"] = {"names": ["contrast", "gaussian_noise"], "severities": [3, 5], "held_out": ["gaussian_noise"]}
-
-
 def renamed(content: dict[str, Any]) -> None:
     """Give an experiment another name."""
     content["experiments"]["adapted"] = content["experiments"].pop("tent")
@@ -76,7 +71,9 @@ EDITS: dict[str, Change] = {
     "a corruption less": in_file(corruptions=["contrast"]),
     "a severity less": in_file(severities=[5]),
     "a severity less in an experiment": in_experiment("rising", severities=[3]),
-    "a set of one's own": own_set,
+    "a set of one's own": in_file(
+        custom={"names": ["contrast", "gaussian_noise"], "severities": [3, 5], "held_out": ["gaussian_noise"]}
+    ),
     "recurring": in_protocol(recurring=2),
     "recurring, then less": in_protocol(recurring=3),
     "mixed": in_protocol(shift="mixed"),

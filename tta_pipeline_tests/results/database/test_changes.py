@@ -6,6 +6,7 @@ import resource
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -241,20 +242,13 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 
 
-def a_number_for_a_time(path: Path) -> None:
-    """Write a number where a time stands."""
-    forge(path, frame={"started_at": 1e9})
-
-
-def a_better_error(path: Path) -> None:
-    """Write an error that the counts do not have."""
-    forge(path, error=0.1)
-
-
 def test_damaged_results_never_block_the_others(locations: Locations):
-    """Each is named with its path by every verb, whose exit status says so; the others are there."""
-    damages = {2: cut, 3: a_number_for_a_time, 4: a_better_error}
-    for severity, damage in damages.items():
+    """Each is named with its path by every verb, whose exit status says so; the others are there.
+
+    Its end is lost, a number stands for a time, or an error is not that of the counts.
+    """
+    damages = (cut, partial(forge, frame={"started_at": 1e9}), partial(forge, error=0.1))
+    for severity, damage in enumerate(damages, start=2):
         damage(record(locations, severity=severity, corruption="snow").path)
     record(locations, error=0.75, severity=4)
 
@@ -266,7 +260,7 @@ def test_damaged_results_never_block_the_others(locations: Locations):
     assert ["severity", "1", "4", "5"] == asked.stdout.split()
     for told in ([line for line in answer.stderr.splitlines() if "set aside" in line] for answer in (rebuilt, asked)):
         assert len(damages) == len(told)
-        for severity in damages:
+        for severity in (2, 3, 4):
             assert 1 == sum(f"snow-{severity}/" in line for line in told)
 
 
