@@ -148,7 +148,7 @@ class Project:
     def add_benchmark(self, name: str, text: str) -> None:
         """Write a benchmark file."""
         self.locations.benchmark_files.mkdir(parents=True, exist_ok=True)
-        (self.locations.benchmark_files / f"{name}.yaml").write_text(text)
+        (self.locations.benchmark_files / f"{name}.yaml").write_text(text, encoding="utf-8")
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a program of the environment, and return when it has ended."""

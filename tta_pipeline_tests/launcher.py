@@ -60,7 +60,7 @@ _HEADER_BYTES = 2**20
 @contextmanager
 def forking_process() -> Iterator[Path]:
     """Start the process that forks, and give its address; requests wait until it has imported everything."""
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONUTF8": "0", "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory(prefix="tta-launcher-") as folder:
         address = Path(folder) / "socket"
         program = Launcher(address).python

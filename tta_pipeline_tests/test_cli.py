@@ -2,14 +2,10 @@
 
 import json
 import re
-import subprocess
-import sys
-import zipfile
-from pathlib import Path
 
 from tta_pipeline.cli import main
 from tta_pipeline.cli.common import wrap_text
-from tta_pipeline_tests.conftest import Project, in_one_line, jpeg
+from tta_pipeline_tests.conftest import Project, in_one_line
 
 
 def test_metrics_prints_the_leaderboard(sweep: Project):
@@ -87,44 +83,3 @@ def test_a_number_that_no_order_takes_is_refused_with_its_option(project: Projec
 def test_an_equation_stays_in_one_line():
     """A reader sees p and its value together."""
     assert ["the difference is small,", "p = 0.12."] == wrap_text("the difference is small, p = 0.12.", 28).splitlines()
-
-
-ACCENTED = """
-title: K\u00e4se
-custom: {{names: [fog], severities: [5]}}
-images: {{kind: archive, archives: [{archive}]}}
-image_size: 32
-shards: {{num_shards: 1}}
-models: {{m: {{kind: python, factory: "nets:net", weights: none, mean: [0, 0, 0], std: [1, 1, 1]}}}}
-experiments: {{source: {{model: m, method: source}}}}
-"""
-BOTH_VERBS = """
-from tta_pipeline.cli import main
-main(["run", "one"], standalone_mode=False)
-main(["results", "publish", "one", "out"], standalone_mode=False)
-"""
-
-
-def test_other_letters_reach_the_report_under_a_locale_of_ascii(project: Project, tmp_path: Path):
-    """Text files are written in UTF-8 whatever the locale says."""
-    members = {f"fog/5/K\u00e4{k % 2}/{k}.JPEG": jpeg(k) for k in range(4)}
-    with zipfile.ZipFile(tmp_path / "in.zip", "w") as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    (tmp_path / "nets.py").write_text(
-        "from torch import nn\ndef net(num_classes):\n    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), "
-        "nn.Linear(3, num_classes))\n"
-    )
-    file = project.locations.benchmark_files / "one.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text(ACCENTED.format(archive=tmp_path / "in.zip"), encoding="utf-8")
-    in_ascii = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-
-    finished = subprocess.run(
-        [sys.executable, "-c", BOTH_VERBS],
-        cwd=tmp_path, env={**project.environment, **in_ascii}, capture_output=True, check=False,
-    )  # fmt: skip
-
-    assert 0 == finished.returncode, finished.stderr
-    assert "K\u00e4se" in (project.locations.report("one") / "index.html").read_text(encoding="utf-8")
-    assert (tmp_path / "out").is_dir()
