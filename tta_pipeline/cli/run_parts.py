@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 from tta_pipeline.cli.common import say
 
 _ENDS_WITHIN_S = 1.0
-"""Seconds that a process has to end by itself after Ctrl-C; the command ends soon after."""
+"""Seconds that all processes have to end by themselves after Ctrl-C; the command ends soon after."""
 
 
 def run_parts(benchmark_name: str, options: Sequence[str], num_parts: int) -> int:
@@ -59,9 +60,10 @@ def _end(processes: "Sequence[subprocess.Popen[str]]") -> None:
     running = [process for process in processes if process.poll() is None]
     for process in running:
         process.send_signal(signal.SIGINT)
+    deadline_s = time.monotonic() + _ENDS_WITHIN_S
     for process in running:
         try:
-            process.wait(_ENDS_WITHIN_S)
+            process.wait(max(0, deadline_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
