@@ -34,15 +34,13 @@ def program(path: Path, lines: str) -> str:
     return str(path)
 
 
-WITH_FORKED_PARTS = """
+WITH_PYTHON = """
 import sys
 sys.executable = sys.argv.pop(1)
 from tta_pipeline.__main__ import main
 main()
 """
-"""The program of the verbs; processes that it starts run the Python that the first argument names.
-
-Ctrl-C's test starts real ones."""
+"""The program of the verbs; processes that it starts run the Python that the first argument names."""
 
 
 def test_a_part_without_shards_says_what_to_type(project: Project):
@@ -71,7 +69,7 @@ def test_two_processes_make_the_results_of_one(sweep: Project, prepared: Project
     asked = ("--experiment", "norm", "--corruption", "contrast", "--severity", "3", "--severity", "5")
 
     done = launcher().run(
-        ["python", "-c", WITH_FORKED_PARTS, str(launcher().python), "run", "small", *asked,
+        ["python", "-c", WITH_PYTHON, str(launcher().python), "run", "small", *asked,
          "--processes", "2"], prepared.environment, timeout_s=600,
     )  # fmt: skip
 
@@ -85,12 +83,12 @@ def test_two_processes_make_the_results_of_one(sweep: Project, prepared: Project
 
 
 def test_ctrl_c_ends_all_processes(prepared: Project, tmp_path: Path):
-    """Within seconds, with the status of an interrupted command."""
-    log = tmp_path / "log"
+    """Within seconds, even those that ignore it, with the status of an interrupted command."""
+    log, deaf = tmp_path / "log", program(tmp_path / "deaf", "trap '' INT\necho started\nexec sleep 600")
     with log.open("wb") as file:
-        command = ["tta-pipeline", "run", "small", "--processes", "2"]
+        command = ["python", "-c", WITH_PYTHON, deaf, "run", "small", "--processes", "2"]
         running = launcher().start(command, env=prepared.environment, stdout=file, stderr=file, start_new_session=True)
-    while b"1/2: " not in log.read_bytes():
+    while log.read_bytes().count(b"/2: started") < 2:
         assert running.poll() is None, log.read_text()
         time.sleep(0.1)
     started = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
@@ -99,7 +97,6 @@ def test_ctrl_c_ends_all_processes(prepared: Project, tmp_path: Path):
 
     assert 128 + signal.SIGINT == running.wait(10), log.read_text()
     assert 2 == len(started)
-    time.sleep(1)
     assert not [pid for pid in started if Path(f"/proc/{pid}/stat").exists()]
 
 
