@@ -19,7 +19,7 @@ import torch
 
 from tta_pipeline.cli import main
 from tta_pipeline.extras.new_project import create_project
-from tta_pipeline_tests.conftest import in_one_line, launcher, new_project, write_tree
+from tta_pipeline_tests.conftest import in_one_line, launcher
 from tta_pipeline_tests.result_paths import results_of
 
 GUIDES = Path(__file__).parents[1] / "docs/guides"
@@ -58,7 +58,6 @@ READ_ONLY = (
     "run mine --dry-run",
     "results list mine",
     "leaderboard",
-    "leaderboard --format latex",
     "query 'FROM leaderboard'",
     "compare mirrored tent",
     "why mine mirrored_few 'contrast|5'",
@@ -121,10 +120,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sha256 = hashlib.sha256(weights.read_bytes()).hexdigest()
     (folder / "data/benchmarks/mine.yaml").write_text(BENCHMARK.format(weights=weights, sha256=sha256))
     (folder / "data/benchmarks/first.yaml").unlink()
-    for part in ("prepare", "1/1"):
-        made = typed(folder, "tta-pipeline", "run", "mine", "--part", part)
-        assert made.returncode == 0, made.stderr[-5000:]
-        assert not LEFT_OUT.search(made.stderr), made.stderr
+    made = typed(folder, "tta-pipeline", "run", "mine", "--no-report")
+    assert made.returncode == 0, made.stderr[-5000:]
+    assert not LEFT_OUT.search(made.stderr), made.stderr
     return folder
 
 
@@ -254,15 +252,14 @@ def test_results_by_earlier_shards_code_and_settings_are_said(project: Path, tmp
 
     file = there / "data/benchmarks/mine.yaml"
     file.write_text(file.read_text().replace("samples_per_shard: 60", "samples_per_shard: 60, seed: 1"))
-    evaluate = ("tta-pipeline", "run", "mine", "--cell", "contrast|5")
-    for part in ("prepare", "1/1"):
-        typed(there, *evaluate, "--experiment", "tent", "--part", part)
+    evaluate = ("tta-pipeline", "run", "mine", "--cell", "contrast|5", "--no-report", "--experiment")
+    typed(there, *evaluate, "tent")
     by_shards = typed(there, "tta-pipeline", "leaderboard")
     method.write_text(edited)
     by_code = typed(there, "tta-pipeline", "leaderboard")
     setting = "class Chosen(Hyperparameters):\n    share: float = 0.5\n\n\nMIRRORED ="
     method.write_text(edited.replace("MIRRORED =", setting).replace(", Hyperparameters())", ", Chosen())"))
-    typed(there, *evaluate, "--experiment", "mirrored", "--part", "1/1")
+    typed(there, *evaluate, "mirrored")
     by_setting = [typed(there, "tta-pipeline", *verb) for verb in (["leaderboard"], ["results", "list", "mine"])]
     compared = typed(there, "tta-pipeline", "compare", "mirrored", "tent", "--json")
 
@@ -330,35 +327,6 @@ models:
 experiments:
   source: {model: net, method: source}
 """
-OTHERS = "norm: {model: net, method: norm}\n  mirrored: {model: net, method: 'my_method:MIRRORED'}"
-
-
-def test_a_run_needs_no_source_once_there_are_shards(tmp_path: Path):
-    """New experiments are evaluated and reported from the shards alone, after the images are gone."""
-    folder = tmp_path / "data" / "benchmarks"
-    folder.mkdir(parents=True)
-    file = folder / "mine.yaml"
-    text = FOLDER.replace("root: images", f"root: {tmp_path}/images")
-    file.write_text(text)
-    for name in ("dusk", "rain"):
-        write_tree(tmp_path / "images" / name, classes={"cat": 3, "dog": 3})
-    (tmp_path / "my_models.py").write_text(recipe("SmallResNet"))
-    (tmp_path / "my_method.py").write_text(recipe("MIRRORED"))
-    home = {"DAGSTER_HOME": str(new_project(tmp_path).home)}
-    first = typed(tmp_path, "tta-pipeline", "run", "mine", "--part", "prepare", **home)
-    assert first.returncode == 0, first.stderr[-3000:]
-
-    shutil.rmtree(tmp_path / "images")
-    file.write_text(text.replace("source: {model: net, method: source}", OTHERS))
-    again = typed(tmp_path, "tta-pipeline", "run", "mine", **home)
-
-    assert again.returncode == 0, again.stderr[-3000:]
-    assert not LEFT_OUT.search(again.stderr), again.stderr
-    plans = (tmp_path / "data/results/mine/plans").iterdir()
-    assert {"norm.json", "mirrored.json"} == {path.name for path in plans}
-    report = tmp_path / "data/mine/report/index.html"
-    assert f"report: {report}; next: tta-pipeline leaderboard, tta-pipeline compare mirrored norm" in again.stdout
-    assert {"norm", "mirrored"} <= set(re.findall(r"\w+", report.read_text()))
 
 
 def test_a_missing_source_is_named_before_anything_is_made(tmp_path: Path):

@@ -1,6 +1,7 @@
-"""A class folder that one cell lacks is said wherever a reader meets the numbers, and letters beside ASCII arrive."""
+"""What one run from an archive to a report shows: where a class lacks, letters beside ASCII, no need of the archive."""
 
 import json
+import re
 import subprocess
 import zipfile
 from pathlib import Path
@@ -29,6 +30,8 @@ locale.setlocale(locale.LC_ALL, "C")
 with open(os.devnull) as file:
     assert "UTF-8" != file.encoding
 from tta_pipeline.cli import main
+main(["run", "one", "--part", "prepare"], standalone_mode=False)
+os.remove("in.zip")
 main(["run", "one"], standalone_mode=False)
 main(["results", "publish", "one", "out"], standalone_mode=False)
 """
@@ -56,7 +59,7 @@ def project(folder: Path) -> Project:
 
 @pytest.fixture(scope="module")
 def run(project: Project, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A run with a report, and what is published of it, under a locale of ASCII."""
+    """A run with a report, without the archive once there are shards, and its publication, in a locale of ASCII."""
     return launcher().run(["python", "-c", IN_ASCII], project.environment, timeout_s=600, folder=folder)
 
 
@@ -87,3 +90,16 @@ def test_other_letters_reach_the_report_under_a_locale_of_ascii(
     assert 0 == run.returncode, run.stderr
     assert "K\u00e4se" in (project.locations.report("one") / "index.html").read_text(encoding="utf-8")
     assert (folder / "out").is_dir()
+
+
+def test_a_run_needs_no_source_once_there_are_shards(
+    project: Project, run: subprocess.CompletedProcess[str], folder: Path
+):
+    """It evaluates and reports from the shards alone, after the images are gone, and says what to type next."""
+    assert 0 == run.returncode, run.stderr
+    assert not (folder / "in.zip").exists()
+    plans = (project.locations.results("one") / "plans").iterdir()
+    assert {"norm.json", "source.json"} == {path.name for path in plans}
+    report = project.locations.report("one") / "index.html"
+    assert f"report: {report}; next: tta-pipeline leaderboard, tta-pipeline compare norm source" in run.stdout
+    assert {"norm", "source"} <= set(re.findall(r"\w+", report.read_text()))
