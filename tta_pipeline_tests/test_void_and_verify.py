@@ -25,22 +25,33 @@ def num_cells(root: Path, experiment: str = "tent") -> int:
     return int(found)
 
 
-@pytest.mark.parametrize("by", ["path", "name", "beginning"])
-def test_a_void_result_counts_nowhere_and_says_why(root: Path, by: str):
-    """It is named by its path, its name or the beginning of it, and stays as it is; the note lies beside it."""
+def test_a_void_result_counts_nowhere_until_its_note_is_removed(root: Path, tmp_path: Path):
+    """It stays as it is; the note beside it says why, and travels with the files."""
     path = result_of(root, "tent")
     before = path.read_bytes()
-    name = {"path": str(path), "name": path.name, "beginning": path.name[:12]}[by]
 
-    done = ask(root, "results", "void", name, "--because", BECAUSE)
+    done = ask(root, "results", "void", path.name, "--because", BECAUSE)
 
     assert done.exit_code == 0, done.output
     assert str(path.relative_to(root)) in done.stdout
-    assert BECAUSE == json.loads(path.with_suffix(".void").read_text())["because"]
+    note = path.with_suffix(".void")
+    assert BECAUSE == json.loads(note.read_text())["because"]
     assert before == path.read_bytes()
     assert 3 == num_cells(root)
+    shutil.copytree(root / "results", tmp_path / "copy" / "results")
+    assert 3 == num_cells(tmp_path / "copy")
     sql = "SELECT void FROM results WHERE void IS NOT NULL"
     assert [{"void": BECAUSE}] == json.loads(ask(root, "query", "--json", sql).stdout)
+    note.unlink()
+    assert 4 == num_cells(root)
+
+
+def test_a_result_is_named_by_the_beginning_of_its_name(root: Path):
+    """Or by its path, as one of two copies is below."""
+    path = result_of(root, "tent")
+
+    assert 0 == ask(root, "results", "void", path.name[:12], "--because", BECAUSE).exit_code
+    assert [path.with_suffix(".void")] == list(root.rglob("*.void"))
 
 
 def test_what_is_void_is_evaluated_again(root: Path):
@@ -49,26 +60,6 @@ def test_what_is_void_is_evaluated_again(root: Path):
     ask(root, "results", "void", result_of(root, "tent").name, "--because", BECAUSE)
 
     assert 1 == ask(root, "why", "small", "tent", "contrast|5", "--device", "cpu").exit_code
-
-
-def test_without_its_note_a_result_counts_again(root: Path):
-    """So a mistake is taken back by removing a file."""
-    path = result_of(root, "tent")
-    ask(root, "results", "void", path.name, "--because", BECAUSE)
-    assert 3 == num_cells(root)
-
-    path.with_suffix(".void").unlink()
-
-    assert 4 == num_cells(root)
-
-
-def test_a_note_travels_with_the_files(root: Path, tmp_path: Path):
-    """A copied folder of results counts what the original counts."""
-    ask(root, "results", "void", result_of(root, "tent").name, "--because", BECAUSE)
-
-    shutil.copytree(root / "results", tmp_path / "copy" / "results")
-
-    assert 3 == num_cells(tmp_path / "copy")
 
 
 @pytest.mark.parametrize(
