@@ -38,7 +38,9 @@ def _count_code() -> Mapping[str, int]:
         "package_lines": _lines(code),
         # Nodes of the syntax tree, since long lines hide code.
         "package_statements": sum(
-            isinstance(node, ast.stmt) for path in code for node in ast.walk(make_architecture.parsed(path))
+            isinstance(node, ast.stmt)
+            for path in code
+            for node in make_architecture.walk(make_architecture.parsed(path))
         ),
         "package_files": len(code),
         "largest_file_lines": max(_lines([path]) for path in code),

@@ -139,7 +139,7 @@ READ_FROM_FILES = {
 
 def untyped(tree: ast.AST) -> Iterator[str]:
     """Yield the public functions and classes in *tree* that take, return or hold facts without types."""
-    for node in ast.walk(tree):
+    for node in make_architecture.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
             parameters = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
             annotations = [node.returns, *(parameter.annotation for parameter in parameters)]
