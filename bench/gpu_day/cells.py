@@ -118,7 +118,7 @@ def _experiment(plan: Plan, name: str) -> ExperimentResults:
         "images": {"kind": "folder", "root": str(plan.folder / "tree")},
         "corruptions": [cell.corruption for cell in cells_of(plan)], "severities": [5],
         "image_size": plan.image_size, "shards": {"num_shards": plan.num_shards}, "models": {"own": model},
-        "experiments": {"images": source, "tent": tent},
+        "experiments": {"source": source, "tent": tent},
     }  # fmt: skip
     return ExperimentResults(
         benchmark=Benchmark.model_validate(content), experiment_name=name, locations=Locations(root=plan.data)

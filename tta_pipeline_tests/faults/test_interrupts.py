@@ -12,7 +12,7 @@ from tta_pipeline_tests.interrupts import interruptible
 from tta_pipeline_tests.result_paths import remove_results
 
 RUN = """
-import os, signal, sys
+import atexit, os, signal, sys
 import dagster as dg
 from tta_pipeline.__main__ import main
 
@@ -27,10 +27,8 @@ def handle_and_interrupt(self, event, *arguments, **options):
 
 dg.DagsterInstance.handle_new_event = handle_and_interrupt
 sys.argv[1:] = ["run", "small", "--experiment", "norm", "--cell", "contrast|3", *sys.argv[2:]]
-try:
-    main()
-finally:
-    print("events", len(seen), file=sys.stderr)
+atexit.register(lambda: print("events", len(seen), file=sys.stderr))
+main()
 """
 """A run that receives SIGINT when Dagster is about to write its n-th event, or one of a type."""
 EVALUATES = ("--part", "1/1")

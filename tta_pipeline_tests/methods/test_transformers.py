@@ -121,10 +121,10 @@ def images(size: int = SIZE, count: int = 6) -> torch.Tensor:
     return torch.rand(count, 3, size, size, generator=generator) * torch.rand(count, 3, 1, 1, generator=generator)
 
 
-def built(method: str, network: nn.Module, **settings: Any):
-    """Return *method* on *network*, with settings that let it adapt on a few images."""
+def built(method: str, network: nn.Module, *, size: int = SIZE, **settings: Any):
+    """Return *method* on *network*, which takes images of *size*, with settings that let it adapt on a few images."""
     if METHODS[method].source_data != "unused":
-        settings["source_data"] = [(images(), torch.arange(6) % NUM_CLASSES)]
+        settings["source_data"] = [(images(size), torch.arange(6) % NUM_CLASSES)]
     settings = {"preset": "cifar", **QUICK.get(method, {}), **EASY.get(method, {}), **settings}
     return build(method, network, num_classes=NUM_CLASSES, **settings)
 
@@ -198,7 +198,7 @@ def test_networks_of_224_pixels_adapt(architecture: str, method: str):
     library, name = architecture.split(":")
     torch.manual_seed(0)
     network = (timm.create_model if library == "timm" else get_model)(name, num_classes=NUM_CLASSES)
-    adapted = built(method, network)
+    adapted = built(method, network, size=224)
 
     assert adapted.predict(images(224, count=2)).isfinite().all()
     assert (2, NUM_CLASSES) == adapted.predict(images(224, count=2)).shape
