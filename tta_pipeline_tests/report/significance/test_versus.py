@@ -259,7 +259,7 @@ def test_options_that_would_have_no_effect_are_refused(ask: Ask, options: tuple[
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (("tent", "tent_continual"), "run small --experiment tent"),
+        (("tent", "tent_continual"), "tent has no results by its current code, data and settings"),
         (("tnt", "norm"), "no experiment tnt; expected one of"),
         (("tent", "norm", "--benchmark", "smal"), "no benchmark 'smal'"),
         (("tent", "tent_mixed", "--benchmark", "small"), "no experiment tent_mixed; expected one of"),
