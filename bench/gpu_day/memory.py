@@ -12,7 +12,7 @@ from bench.gpu_day.plan import Plan
 from tta_pipeline.benchmarks.protocols.driver import ProtocolDriver
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.device.memory import peak_memory_gib, release_memory, reset_peak_memory
-from tta_pipeline.evaluation.one_pass import run_pass
+from tta_pipeline.evaluation.one_pass import SCORED_TOGETHER, run_pass
 
 _NUM_BATCHES = 20
 
@@ -28,10 +28,13 @@ def _growth(plan: Plan, device: torch.device) -> Iterator[Figure]:
     method = method_of_plan(plan, "source", device)
     stream = stream_of(plan, device, batch_size=plan.batch_size, num_images=_NUM_BATCHES * plan.batch_size)
     live: list[int] = []
+    num_probabilities = plan.batch_size * plan.num_classes
+    num_together = -(-SCORED_TOGETHER // num_probabilities)
 
     def note(_: int) -> None:
         if device.type != "cpu":
-            live.append(torch.get_device_module(device).memory_allocated(device))
+            unscored_bytes = 4 * num_probabilities * ((len(live) + 1) % num_together)
+            live.append(torch.get_device_module(device).memory_allocated(device) - unscored_bytes)
 
     reset_peak_memory(device)
     run_pass(ProtocolDriver(method), stream, device=device, precision="bf16", advance=note)

@@ -26,7 +26,7 @@ from tta_pipeline.methods.own_methods import naming_own_code, require_logits
 _AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _MAX_AHEAD = 2
 """Number of batches that the host may be ahead of the device: enough to keep it busy, with bounded memory."""
-_SCORED_TOGETHER = 2**19
+SCORED_TOGETHER = 2**19
 """Number of probabilities from which on batches are scored: one by one, scores would be a tenth of the operators that
 Tent submits to the device for 64 images."""
 
@@ -193,7 +193,7 @@ class _Recorder:
         end = self._clock.mark()
         self._unscored.append(_Unscored(predicted, batch.labels, batch.indices))
         self._num_unscored += predicted.log_probabilities.numel()
-        if self._num_unscored >= _SCORED_TOGETHER:
+        if self._num_unscored >= SCORED_TOGETHER:
             self._score()
         scored = self._clock.mark()
         self._batches.append(
