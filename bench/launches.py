@@ -55,7 +55,7 @@ def count_operators(name: str) -> Counter[str]:
         name, network.to(memory_format=torch.channels_last), num_classes=NUM_CLASSES, image_size=IMAGE_SIZE,
         batch_size=BATCH_SIZE, **_SETTINGS.get(name, {}),
     )  # fmt: skip
-    for optimizer in filter(None, [getattr(method, "_optimizer", None)]):
+    if optimizer := getattr(method, "_optimizer", None):
         for group in optimizer.param_groups:
             group["foreach"] = True
     torch.manual_seed(0)

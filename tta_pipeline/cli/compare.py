@@ -185,7 +185,7 @@ def _say_nothing_common(names: tuple[str, str], found: "Sequence[CommonCells]") 
     for name, protocols in zip(names, (of_a, of_b), strict=True):
         if not protocols and ":" not in name:
             return (
-                f"{name} has no results by its current code, data and settings; expected some: run "
+                f"{name} has no results by its current code, data and settings; expected an evaluation: run "
                 f"`tta-pipeline run {found[0].benchmark.name} --experiment {name}`"
             )
     return (

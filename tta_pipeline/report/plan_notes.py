@@ -31,6 +31,7 @@ GROUP BY benchmark, experiment
 ORDER BY ALL
 """
 _FEW = 3
+"""Largest number of experiments that a command names."""
 _NO_FILE = ""
 """Hash for a missing benchmark file, and in plans that were made without one."""
 

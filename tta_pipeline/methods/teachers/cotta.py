@@ -83,6 +83,6 @@ class Cotta(ViewMethod):
             chances = copy_to_device(chances, self.device)
         packed = torch.cat([each.flatten() for each in chances]) < self._settings.restore_probability
         parts = torch.split(packed.to(parameters[0].dtype), [each.numel() for each in parameters])
-        restored = [part.view(each.shape) for part, each in zip(parts, parameters, strict=True)]
-        # All tensors at once; with a weight of 0 or 1, the result is exactly one of the two.
+        restored = [part.view(each.shape).to(each.dtype) for part, each in zip(parts, parameters, strict=True)]
+        # All tensors at once; with a weight of 0 or 1, the result is exactly one of two finite values.
         torch._foreach_lerp_(parameters, list(self._anchor.parameters()), restored)  # type: ignore[arg-type]

@@ -54,6 +54,7 @@ class Petta(Rotta):
         self._adapted = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self._sizes = torch.tensor([parameter.numel() for parameter in self._adapted], device=self.device)
         self._start_values = self._adapted_values().detach()
+        self._start_squares = self._sum_each(self._start_values**2)
 
     def _predict_with_teacher(self, images: torch.Tensor) -> torch.Tensor:
         logits = super()._predict_with_teacher(images)
@@ -101,8 +102,11 @@ class Petta(Rotta):
 
     def _cosines(self) -> torch.Tensor:
         """Return the cosine between each of the T adapted tensors and the source's, (T,), all in one submission."""
-        now, start = self._adapted_values(), self._start_values
-        dots, squares, source_squares = (
-            torch.segment_reduce(products, "sum", lengths=self._sizes) for products in (now * start, now**2, start**2)
-        )
-        return dots / (squares * source_squares).clamp(min=_LEAST_SQUARE).sqrt()
+        now = self._adapted_values()
+        dots, squares = self._sum_each(now * self._start_values), self._sum_each(now**2)
+        return dots / (squares * self._start_squares).clamp(min=_LEAST_SQUARE).sqrt()
+
+    def _sum_each(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the *values* (N,) of each adapted tensor, (T,)."""
+        # The host would wait for a check that the sizes add up.
+        return torch.segment_reduce(values, "sum", lengths=self._sizes, unsafe=True)
