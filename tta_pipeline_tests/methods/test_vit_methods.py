@@ -416,7 +416,8 @@ def test_zoa_follows_its_formula():
         min_domain_batch=8, shift_threshold=0.4,
     )  # fmt: skip
 
-    torch.testing.assert_close(plain.predict(stream, threshold=0.4), predictions(adapted, stream), rtol=0, atol=1e-4)
+    # a slope is a difference of losses over 0.02, which magnifies how sums are rounded
+    torch.testing.assert_close(plain.predict(stream, threshold=0.4), predictions(adapted, stream), rtol=0, atol=1e-3)
     assert (3, 2 * 48) == (len(plain.stored), adapted.num_forwards)
     assert plain.remainder.abs().max() > 0.01
 
