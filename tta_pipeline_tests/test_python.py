@@ -83,7 +83,7 @@ def test_the_page_runs_as_it_stands(fog: Path, sweep: Project, monkeypatch: pyte
     monkeypatch.setenv("TTA_DATA_ROOT", str(sweep.locations.root))
     recipes = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/own-model.md").read_text(), re.DOTALL)
     Path("my_models.py").write_text(next(text for text in recipes if "SmallResNet" in text))
-    importlib.invalidate_caches()  # of the folder's names, if they were listed in the same tick of the clock
+    monkeypatch.delitem(sys.modules, "my_models", raising=False)  # of another test's folder
     names = {"model_weights": tta.load_model("torchvision:resnet18", num_classes=10, weights=None).network.state_dict()}
 
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
