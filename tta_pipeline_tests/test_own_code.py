@@ -265,6 +265,7 @@ def test_results_by_earlier_shards_code_and_settings_are_said(project: Path, tmp
 
     on_other_shards = " ".join(by_shards.stdout.split())
     assert "shards that were replaced: mirrored (1 of 3 cells), mirrored_few (1 of 3 cells)" in on_other_shards
+    assert "again: tta-pipeline run mine --experiment mirrored --experiment mirrored_few" in on_other_shards
     of_code = " ".join(by_code.stdout.split())
     assert "my_method.py of mine were edited since the last run" in of_code
     assert "run mine --experiment mirrored --experiment mirrored_few --dry-run" in of_code

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import islice
@@ -149,13 +149,16 @@ def current_metrics(locations: "Locations") -> "Iterator[duckdb.DuckDBPyConnecti
     If there are any, the exit status is 1.
     """
     from tta_pipeline.errors import QuestionError
-    from tta_pipeline.results.database.changes import is_current
-    from tta_pipeline.results.database.database import open_metrics, read_set_aside
+    from tta_pipeline.results.database.changes import open_if_current
+    from tta_pipeline.results.database.database import open_metrics, plain_errors_of, read_set_aside
 
-    if not is_current(locations):
-        _bring_up_to_date(locations)
     try:
-        with open_metrics(locations.metrics) as connection:
+        with ExitStack() as stack:
+            stack.enter_context(plain_errors_of(locations.metrics))
+            connection = stack.enter_context(open_if_current(locations))
+            if connection is None:
+                _bring_up_to_date(locations)
+                connection = stack.enter_context(open_metrics(locations.metrics))
             set_aside = read_set_aside(connection, locations)
             yield connection
     except QuestionError as error:

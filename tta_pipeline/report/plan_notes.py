@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,8 +48,8 @@ def plan_notes(
     """
     edited: dict[str, dict[str, None]] = defaultdict(dict)
     out_of_date: dict[str, list[str]] = defaultdict(list)
-    unfinished: dict[str, list[str]] = defaultdict(list)
-    replaced: dict[str, list[str]] = defaultdict(list)
+    unfinished: dict[str, dict[str, str]] = defaultdict(dict)
+    replaced: dict[str, dict[str, str]] = defaultdict(dict)
     for name, experiment, file_sha256, own_files, num_asked, num_counted, num_on_other_shards in connection.execute(
         _PLANS, [benchmark]
     ).fetchall():
@@ -57,9 +57,9 @@ def plan_notes(
             edited[name] |= dict.fromkeys(files)
             out_of_date[name].append(experiment)
         if num_counted < num_asked:
-            unfinished[name].append(f"{experiment} ({num_counted} of {num_asked} cells)")
+            unfinished[name][experiment] = f"{experiment} ({num_counted} of {num_asked} cells)"
         if num_on_other_shards:
-            replaced[name].append(f"{experiment} ({num_on_other_shards} of {num_counted} cells)")
+            replaced[name][experiment] = f"{experiment} ({num_on_other_shards} of {num_counted} cells)"
     return [
         *(
             f"{abbreviate_list(list(files))} of {name} {'was' if len(files) == 1 else 'were'} edited since the last "
@@ -68,14 +68,14 @@ def plan_notes(
             for name, files in edited.items()
         ),
         *(
-            f"{_has(experiments)} results on shards that were replaced: {abbreviate_list(experiments)}; to evaluate "
-            f"them again: tta-pipeline run {name}"
-            for name, experiments in replaced.items()
+            f"{_has(cells)} results on shards that were replaced: {abbreviate_list([*cells.values()])}; to evaluate "
+            f"them again: tta-pipeline run {name}{_only([*cells])}"
+            for name, cells in replaced.items()
         ),
         *(
-            f"{_has(experiments)} not all results by the current code, data and settings: "
-            f"{abbreviate_list(experiments)}; to evaluate the rest: tta-pipeline run {name}"
-            for name, experiments in unfinished.items()
+            f"{_has(cells)} not all results by the current code, data and settings: "
+            f"{abbreviate_list([*cells.values()])}; to evaluate the rest: tta-pipeline run {name}{_only([*cells])}"
+            for name, cells in unfinished.items()
         ),
     ]
 
@@ -85,7 +85,7 @@ def _only(experiments: Sequence[str]) -> str:
     return "".join(f" --experiment {each}" for each in experiments) if len(experiments) <= _FEW else ""
 
 
-def _has(experiments: Sequence[str]) -> str:
+def _has(experiments: Collection[str]) -> str:
     return f"{count_of(len(experiments), 'experiment')} {'has' if len(experiments) == 1 else 'have'}"
 
 

@@ -10,8 +10,7 @@ import pytest
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.evaluation.experiment_results import ExperimentResults
-from tta_pipeline.results.database.changes import is_current
-from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.database.changes import open_if_current
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.plans import plan_path
 from tta_pipeline_tests.conftest import Project, copied_results
@@ -39,8 +38,8 @@ def locations(three: Path, tmp_path: Path) -> Locations:
 def published(locations: Locations) -> tuple[list[tuple[object, ...]], tuple[str, ...]]:
     """Publish; return the leaderboard, and what is set aside. Another publication would change nothing."""
     set_aside = publish_metrics(locations).set_aside
-    assert is_current(locations)
-    with open_metrics(locations.metrics) as connection:
+    with open_if_current(locations) as connection:
+        assert connection
         return connection.execute(TABLE).fetchall(), set_aside
 
 

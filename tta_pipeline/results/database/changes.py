@@ -2,8 +2,8 @@
 
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -63,43 +63,63 @@ class Present:
         return bool(self.fresh or self.gone or self.other_voids or self.other_plans or self.has_other_shard_sets)
 
 
-def is_current(locations: Locations) -> bool:
-    """Return whether `metrics.duckdb` is there, whole, has just what the files have, and nobody else writes to it."""
+@contextmanager
+def open_if_current(locations: Locations) -> Iterator[duckdb.DuckDBPyConnection | None]:
+    """Open `metrics.duckdb` for reading if it is whole, has just what the files have, and nobody else writes to it.
+
+    Otherwise yield None.
+    """
+    with ExitStack() as stack:
+        yield _enter_if_current(locations, stack)
+
+
+def _enter_if_current(locations: Locations, stack: ExitStack) -> duckdb.DuckDBPyConnection | None:
+    """Open the database until the end of *stack* if it is current; return None if it is not."""
     if not locations.metrics.exists() or log_beside(locations.metrics).exists():
-        return False
-    try:
-        present = compare(locations, list_files(locations.root))
-    except duckdb.Error:
-        return False
-    return not (present or present.why_anew or present.notes)
+        return None
+    with ExitStack() as opening:
+        try:
+            connection, note = opening.enter_context(_as_it_is(locations.metrics))
+            present = _compare(connection, locations, list_files(locations.root))
+        except duckdb.Error:
+            return None
+        if note or present or present.why_anew:
+            return None
+        stack.push(opening.pop_all())
+        return connection
 
 
 def compare(locations: Locations, listing: Listing, *, checks_rows: bool = False) -> Present:
     """Compare the database with the files by their names and sizes; *checks_rows* also hashes all of its rows."""
     with _as_it_is(locations.metrics) as (connection, note):
-        notes = (note,) if note else ()
-        if other := other_schema(connection, locations.metrics) or _damage(
-            connection, locations.metrics, always=checks_rows
-        ):
-            return Present(why_anew=other, notes=notes)
-        voids: dict[str, str] = dict(connection.execute(_VOIDS).fetchall())
-        known: dict[str, int] = dict(connection.execute(_KNOWN).fetchall())
-        shard_sets, _ = read_shard_set_rows(locations.root)
-        ((shard_sets_sha256,),) = connection.execute("SELECT shard_sets_sha256 FROM publication").fetchall()
-        found = listing.results
-        return Present(
-            fresh=listing.listed(file for file, size in found.items() if known.get(file) != size),
-            gone=tuple(file for file, size in known.items() if found.get(file) != size),
-            other_voids=listing.listed(
-                file
-                for file in sorted({*voids, *listing.voids} & found.keys() & known.keys())
-                if voids.get(file) != listing.voids.get(file)
-            ),
-            other_plans=tuple(_find_other_plans(connection, locations.root, listing)),
-            has_other_shard_sets=shard_sets != shard_sets_sha256,
-            set_aside=read_set_aside(connection, locations),
-            notes=notes,
-        )
+        present = _compare(connection, locations, listing, checks_rows=checks_rows)
+        return replace(present, notes=(note,)) if note else present
+
+
+def _compare(
+    connection: duckdb.DuckDBPyConnection, locations: Locations, listing: Listing, *, checks_rows: bool = False
+) -> Present:
+    if other := other_schema(connection, locations.metrics) or _damage(
+        connection, locations.metrics, always=checks_rows
+    ):
+        return Present(why_anew=other)
+    voids: dict[str, str] = dict(connection.execute(_VOIDS).fetchall())
+    known: dict[str, int] = dict(connection.execute(_KNOWN).fetchall())
+    shard_sets, _ = read_shard_set_rows(locations.root)
+    ((shard_sets_sha256,),) = connection.execute("SELECT shard_sets_sha256 FROM publication").fetchall()
+    found = listing.results
+    return Present(
+        fresh=listing.listed(file for file, size in found.items() if known.get(file) != size),
+        gone=tuple(file for file, size in known.items() if found.get(file) != size),
+        other_voids=listing.listed(
+            file
+            for file in sorted({*voids, *listing.voids} & found.keys() & known.keys())
+            if voids.get(file) != listing.voids.get(file)
+        ),
+        other_plans=tuple(_find_other_plans(connection, locations.root, listing)),
+        has_other_shard_sets=shard_sets != shard_sets_sha256,
+        set_aside=read_set_aside(connection, locations),
+    )
 
 
 def _find_other_plans(connection: duckdb.DuckDBPyConnection, data_root: Path, listing: Listing) -> Iterator[str]:

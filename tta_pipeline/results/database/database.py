@@ -65,9 +65,15 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             f"{path} does not exist; expected the database of results: {EVALUATE_FIRST}. If there are result files "
             "already, run `tta-pipeline results rebuild`"
         )
+    with plain_errors_of(path), opened(path) as (connection, _):
+        yield connection
+
+
+@contextmanager
+def plain_errors_of(path: Path) -> Iterator[None]:
+    """Raise a `RecordError` where the database at *path* cannot be read; errors of a query stay as they are."""
     try:
-        with opened(path) as (connection, _):
-            yield connection
+        yield
     except duckdb.Error as error:
         if isinstance(error, STATEMENT_ERRORS):
             raise
