@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -58,6 +59,34 @@ def start(program: str, *arguments: object) -> subprocess.Popen[str]:
     """Start a process of this project."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     return start_python(program, *arguments, env=made_environment(), **pipes)
+
+
+def read_in(root: Path, *verb: str) -> subprocess.CompletedProcess[str]:
+    """Run a verb on a data root of which this process has a mount that cannot be written to."""
+    mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    command = ["unshare", "-rm", "sh", "-c", mount, root, sys.executable, "-m", "tta_pipeline", *verb]
+    environment = {**os.environ, "TTA_DATA_ROOT": str(root)}
+    return subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+
+
+def may_mount() -> bool:
+    """Return whether this machine lets its users mount."""
+    test = "command -v unshare && unshare -rm true"
+    return subprocess.run(test, shell=True, check=False, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs unshare, and a machine that lets its users mount")
+def test_the_results_of_others_are_read_where_nothing_can_be_written(locations: Locations):
+    """With every file in the database just that is answered; with a newer result, this is said beside the answer."""
+    count = ("query", "SELECT count(*) AS num FROM evaluations", "--json")
+    current = read_in(locations.root, *count)
+    record(locations, run_id="newer")
+    older = read_in(locations.root, *count)
+
+    assert ([{"num": 3}], "") == (json.loads(current.stdout), current.stderr)
+    assert [{"num": 3}] == json.loads(older.stdout)
+    assert "results that are newer than this table may be missing" in in_one_line(older.stderr)
+    assert {"metrics.duckdb", ".metrics.lock", "results"} == {path.name for path in locations.root.iterdir()}
 
 
 def test_a_killed_publication_loses_nothing_and_doubles_nothing(locations: Locations):
