@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tta_pipeline.data.images.folder_tree import FolderTree
+from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.adoption import adopt
 from tta_pipeline.shards.build_manifest import publish_shard_set
@@ -19,6 +20,7 @@ from tta_pipeline.shards.manifest import read_record
 from tta_pipeline.shards.sample_index import SampleIndex
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.shards.shard_set_row import ShardSetRow, shard_set_row
 from tta_pipeline.shards.verification import find_missing_classes, find_shard_problems
 from tta_pipeline_tests.conftest import run_python
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
@@ -42,6 +44,42 @@ def test_totals_are_those_of_the_samples(shard_set: ShardSet):
     assert manifest.payload_bytes == shard_set.index.sizes.sum()
     assert manifest.shard_bytes == sum(path.stat().st_size for path in shard_set.folder.glob("*.tar"))
     assert [6, 7, 7] == np.bincount(shard_set.index.shards).tolist()
+
+
+def test_a_set_is_one_row_of_its_table(write: Callable, tmp_path: Path):
+    """Its bytes and files are those on the disk, and its speed is that of its writer; a set of others has none."""
+    class_map = ClassMap(classes=(*CLASS_MAP.classes, "n04"))
+    record = write(class_map=class_map).record.model_copy(update={"wall_s": 0.5})
+    published = publish_shard_set(tmp_path / "shards", class_map, QUIET)
+    manifest = published.shard_set.manifest
+
+    row = shard_set_row(published, record, benchmark_name="mine", dataset="our")
+
+    assert row == ShardSetRow(
+        benchmark="mine",
+        dataset="our",
+        corruption="fog",
+        severity=5,
+        source_kind="folder",
+        generated=False,
+        manifest_sha256=manifest.sha256,
+        order_hash=manifest.order.sha256,
+        stored_order="permuted, seed 7",
+        num_classes=4,
+        num_classes_found=3,
+        num_samples=20,
+        num_shards=3,
+        payload_bytes=sum(path.stat().st_size for path in tmp_path.glob("source/**/*.JPEG")),
+        shard_bytes=sum(path.stat().st_size for path in tmp_path.glob("shards/*.tar")),
+        num_inodes=10,
+        num_loose_inodes=25,
+        inode_reduction=2.5,
+        write_wall_s=0.5,
+        write_images_per_s=40.0,
+        read_back_wall_s=published.wall_s,
+    )
+    others = shard_set_row(published, None, benchmark_name="mine", dataset="our")
+    assert (None, None) == (others.write_wall_s, others.write_images_per_s)
 
 
 def test_equal_images_make_equal_sets_whenever_they_were_saved(
@@ -101,6 +139,7 @@ OPENING = """
 import os, sys
 from pathlib import Path
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.shards.shard_set_row import ShardSetRow, shard_set_row
 before = set(os.listdir("/proc/self/task"))
 ShardSet.open(Path(sys.argv[1]))
 assert before == set(os.listdir("/proc/self/task"))
