@@ -349,10 +349,11 @@ def test_shifts_of_ones_own_need_no_severities(tmp_path: Path, packing: str):
         assert [5, 5] == [len(source.listing(cell).images) for cell in benchmark.cells]
 
 
-def test_kinds_of_classes_are_no_shifts(tmp_path: Path):
-    """Uncorrupted images of an archive may lie in folders around the class folders, each class in one of them."""
-    write_tree(tmp_path / "all" / "animals", classes={"cat": 2, "dog": 2})
-    write_tree(tmp_path / "all" / "things", classes={"cup": 2})
+@pytest.mark.parametrize(("kind", "other", "name"), [("animals", "things", "cup"), ("new/pets", "old/pets", "cat")])
+def test_kinds_of_classes_are_no_shifts(tmp_path: Path, kind: str, other: str, name: str):
+    """Folders around the class folders of uncorrupted images in an archive have other classes, or lie in others."""
+    write_tree(tmp_path / "all" / kind, classes={"cat": 2, "dog": 2})
+    write_tree(tmp_path / "all" / other, classes={name: 2})
 
     assert "generated" == written(tmp_path, packed(tmp_path / "all", tmp_path / "all.tar")).images.kind
 

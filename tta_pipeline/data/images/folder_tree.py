@@ -228,7 +228,7 @@ def _walk(folder: str, parts: Folders, found: _FoundImages, *, ancestors: tuple[
             return
         ancestors = (*ancestors, (status.st_dev, status.st_ino))
         entries = _entries(descriptor, folder)
-        if parts and not entries:
+        if not entries:
             found.strays.append(Path(folder))
         for entry in entries:
             path = f"{folder}/{entry.name}"
