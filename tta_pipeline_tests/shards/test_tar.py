@@ -193,6 +193,16 @@ def test_a_size_in_a_header_that_cannot_be_is_refused(tmp_path: Path, field: byt
         tracemalloc.stop()
 
 
+def test_an_empty_file_may_have_no_size(tmp_path: Path):
+    """A field without digits is zero, as for `tar`."""
+    block = bytearray(member_header("n01/image.jpg", 0))
+    block[124:136], block[148:156] = 12 * b" ", 8 * b" "
+    block[148:156] = b"%06o\0 " % sum(block)
+    (tmp_path / "size.tar").write_bytes(bytes(block) + archive_end(512))
+
+    assert {"n01/image.jpg": b""} == read(tmp_path / "size.tar")
+
+
 def test_a_long_name_of_megabytes_is_refused(tmp_path: Path):
     """An extension header is held in memory, so it has a limit, for both readers."""
     header = tarfile.TarInfo("x")
