@@ -16,7 +16,7 @@ from tta_pipeline.data.images.kinds.digits import (
     digit_tree,
     generate_cell,
 )
-from tta_pipeline.data.images.kinds.letters import LETTERS
+from tta_pipeline.data.images.kinds.letters import LETTERS, drawn_letters
 from tta_pipeline.domain.cells import CLEAN, TRAIN, Cell
 
 SETTINGS = DigitsSettings(seed=3, num_test=40, jpeg_quality=85, severity_table="cifar_c")
@@ -109,7 +109,7 @@ def test_clean_images_are_the_uncorrupted_test_images(tmp_path: Path):
 
 
 def test_letters_lie_as_digits_do_and_are_other_classes(tmp_path: Path):
-    """In folders of letters that no one reads as a digit; digits of the same settings keep their recipe."""
+    """In folders of letters that no one reads as a digit, with as many greys; digits keep their recipe."""
     letters = LettersSettings(**SETTINGS.model_dump(), characters="letters")
 
     drawn = generate_cell(tmp_path / "source", CELL, letters)
@@ -120,6 +120,7 @@ def test_letters_lie_as_digits_do_and_are_other_classes(tmp_path: Path):
     assert drawn == again
     assert drawn.settings == letters
     assert not folders & set("BGIOQSZ")
+    assert list(range(17)) == np.unique(drawn_letters()[0]).tolist()
     section = {"kind": "digits", "seed": 3, "num_test": 40, "severity_table": "cifar_c"}
     assert DigitsSection.model_validate(section).recipe == LOSSLESS.model_dump()
     assert DigitsSection.model_validate({**section, "characters": "letters"}).settings.characters == "letters"
