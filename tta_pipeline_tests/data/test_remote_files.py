@@ -137,21 +137,27 @@ def test_a_server_that_asks_who_we_are_is_told_by_netrc(tmp_path: Path, monkeypa
         assert "Basic" not in other.headers()
 
 
-def test_the_hub_lists_in_pages(monkeypatch: pytest.MonkeyPatch):
-    """All of them are read, but none at another server."""
+@pytest.mark.parametrize(("kind", "place"), [("datasets/", "datasets/"), ("", "models/")])
+def test_the_hub_lists_in_pages(monkeypatch: pytest.MonkeyPatch, kind: str, place: str):
+    """All of them are read, also from a busy server, but none at another server."""
 
     def page(name: str, following: str = "") -> Callable[[str], Said]:
         data = json.dumps([{"type": "file", "path": f"a/{name}.tar"}, {"type": "directory", "path": "a/b"}]).encode()
         return lambda _: Said(data=data, headers={"Link": f'<{following}>; rel="next"'} if following else {})
 
-    address = "/api/datasets/me/set/tree/main/a"
-    answers = {address: page("1", f"{address}?cursor=2"), f"{address}?cursor=2": page("2")}
+    address = f"/api/{place}me/set/tree/main/a"
+    busy = iter([Said(503)])
+    second = page("2")
+    answers = {
+        address: page("1", f"{address}?cursor=2"),
+        f"{address}?cursor=2": lambda span: next(busy, second(span)),
+    }
     with answering(answers) as url:
         monkeypatch.setenv("HF_ENDPOINT", url)
-        assert ("1.tar", "2.tar") == list_folder("hf://datasets/me/set/a")
+        assert ("1.tar", "2.tar") == list_folder(f"hf://{kind}me/set/a")
         answers[f"{address}?cursor=2"] = page("2", "http://127.0.0.1:9/more")
-        with pytest.raises(StreamError, match=r"hf://datasets/me/set/a.*http://127.0.0.1:9/more"):
-            list_folder("hf://datasets/me/set/a")
+        with pytest.raises(StreamError, match=rf"hf://{kind}me/set/a.*http://127.0.0.1:9/more"):
+            list_folder(f"hf://{kind}me/set/a")
 
 
 @pytest.mark.parametrize("numbers", ["{000000..000011}", "{0..11}", "{0000000000..0000000011}"])
