@@ -207,3 +207,16 @@ def test_a_sum_that_would_be_compared_with_nothing_is_refused(tmp_path: Path, mo
 
     with pytest.raises(BenchmarkFileError, match=said):
         load_benchmark(tmp_path / "mine.yaml")
+
+
+def test_another_archive_than_the_published_one_is_refused(tmp_path: Path):
+    """By the sum of its publisher, and by the name of the set if that is not known to the benchmark."""
+    lay(tmp_path)
+    (tmp_path / "our.dataset.yaml").write_text(f"names: [fog]\nseverities: [1]\narchives: {{a.tar: {{md5: {MD5}}}}}\n")
+    for dataset, said in (("our", rf"a\.tar.*{MD5}"), ("imagenet_c", r"\bpublished\b.*\bour\b.*\bimagenet_c\b")):
+        (tmp_path / "mine.yaml").write_text(
+            f"{HEAD}images: {{kind: archive, archives: [{tmp_path}/a.tar], published: our}}\n"
+            f"dataset: {dataset}\nsubset: true\ncorruptions: [fog]\nseverities: [1]\n"
+        )
+        with pytest.raises(ImagesError, match=said):
+            sharded(tmp_path / "mine.yaml", tmp_path / "data")
