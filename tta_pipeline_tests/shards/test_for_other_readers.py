@@ -1,10 +1,12 @@
 """Shards as readers that others wrote want them: their names, their suffix, and limits of both kinds."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from PIL import Image
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
 from tta_pipeline.cli import main
@@ -42,7 +44,8 @@ def test_both_limits_hold(settings: dict, expected: int):
 
 
 def test_shards_and_members_are_named_as_asked(split: Path, tmp_path: Path):
-    """`validation-%06d.tar` with `.jpg` members; written again in the same folder, nothing is foreign."""
+    """`validation-%06d.tar` with `.jpg` members, and others; written again in the same folder, nothing is foreign."""
+    Image.new("RGB", (32, 32)).save(split / "n01" / "other.PNG")
     for order in ("permuted", "source"):
         finished = run(
             split, tmp_path / "out", "--class-dir-depth", "0", "--num-shards", "2",
@@ -53,7 +56,7 @@ def test_shards_and_members_are_named_as_asked(split: Path, tmp_path: Path):
 
     assert {"validation-000000.tar", "validation-000001.tar"} == {path.name for path in tmp_path.glob("out/*.tar")}
     table = ShardSet.open(tmp_path / "out").index.table
-    assert {".jpg"} == {Path(name).suffix for name in table["source_name"].to_pylist()}
+    assert {".jpg": 12, ".png": 1} == Counter(Path(name).suffix for name in table["source_name"].to_pylist())
 
 
 def test_a_name_that_would_not_sort_is_refused(split: Path, tmp_path: Path):
