@@ -1,6 +1,7 @@
 """A whole image is told from a cut one by its bytes, whatever follows it."""
 
 import io
+import struct
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from tta_pipeline.data.image_bytes import read_image_header
 TRAILERS = {"nothing": b"", "padding": bytes(6_000), "a film": b"\xff\xfb" * 50_000}
 
 
-def encoded(kind: str, mode: str = "RGB") -> bytes:
+def encoded(kind: str, mode: str = "RGB", **options: object) -> bytes:
     """Return a picture of 23x37 pixels; the JPEG has a thumbnail with an end mark of its own."""
     pixels = np.random.default_rng(0).integers(0, 256, (23, 37, 3), np.uint8)
-    buffer, options = io.BytesIO(), {"exif": with_thumbnail()} if kind == "JPEG" else {}
+    buffer = io.BytesIO()
+    if kind == "JPEG":
+        options["exif"] = with_thumbnail()
     Image.fromarray(pixels).convert(mode).save(buffer, kind, **options)
     return buffer.getvalue()
 
@@ -55,3 +58,20 @@ def test_the_pixels_of_a_bmp_count_and_not_its_size_field(mode: str):
     assert (23, 37) == (read_image_header(odd).height, read_image_header(odd).width)
     with pytest.raises(ValueError, match=f"{len(whole) - 1} bytes"):
         read_image_header(whole[:-1])
+
+
+def test_every_form_of_a_header_says_how_large_the_image_is():
+    """WebP without loss and with a thumbnail, a BMP of Windows 2, and a JPEG with a byte that fills."""
+    pixels = bytes(112 * 23)
+    filled = encoded("JPEG").replace(b"\xff\xd8", b"\xff\xd8\xff", 1)
+    wholes = (
+        encoded("WEBP", lossless=True),
+        encoded("WEBP", exif=with_thumbnail()),
+        struct.pack("<2s4I4H", b"BM", 26 + len(pixels), 0, 26, 12, 37, 23, 1, 24) + pixels,
+        filled + bytes(6_000),
+    )
+    for whole in wholes:
+        assert (23, 37) == (read_image_header(whole).height, read_image_header(whole).width)
+    for cut in (*(whole[:-1] for whole in wholes[:3]), filled[:-1]):
+        with pytest.raises(ValueError, match=f"{len(cut)} bytes"):
+            read_image_header(cut)

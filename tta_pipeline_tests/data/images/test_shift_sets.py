@@ -132,9 +132,13 @@ def test_a_set_in_a_file_of_ones_own_is_known(tmp_path: Path):
 
 def test_each_cell_tells_its_places(tmp_path: Path):
     """The folder of a cell is where it is opened: with severities, with none, and below folders of archives."""
+    (tmp_path / "noise" / "Fog" / "2").mkdir(parents=True)
     texts = {
         "{kind: folder, root: /x}": ("/x/Fog/2",),
+        f"{{kind: folder, root: {tmp_path}, class_dir_depth: 3}}": (f"{tmp_path}/noise/Fog/2",),
         "{kind: shards, root: /x}": ("/x/Fog/2",),
+        "{kind: shards, root: 'file:///my%20x'}": ("/my x/Fog/2",),
+        "{kind: shards, root: 'https://x'}": (),
         "{kind: npy, root: /x}": ("/x/Fog.npy", "/x/labels.npy"),
         "{kind: archive, archives: [/x/a.tar, /x/b.tar]}": ("/x/a.tar", "/x/b.tar"),
         "{kind: generated, clean: /x, severity_table: cifar_c}": ("/x",),
