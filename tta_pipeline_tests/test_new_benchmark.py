@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from PIL import Image
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_benchmark, load_benchmarks
@@ -24,6 +25,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.data.datasets.dataset_files import shipped_sets
 from tta_pipeline.data.images import detect
 from tta_pipeline.data.images.choose_dataset import Place
+from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.extras.new_project.draft_benchmark import EXAMPLES, PAPERS, draft_benchmark
 from tta_pipeline.methods.catalogue import METHODS
@@ -148,10 +150,10 @@ def test_arrays_become_a_benchmark(tmp_path: Path):
     assert "10 classes" in (tmp_path / "data" / "benchmarks" / "mine.yaml").read_text()
 
 
-@pytest.mark.parametrize("with_folders", [True, False])
-def test_shards_become_a_benchmark(tmp_path: Path, *, with_folders: bool):
+@pytest.mark.parametrize(("shift", "with_folders"), [("fog", True), ("dusk", False)])
+def test_shards_become_a_benchmark(tmp_path: Path, *, shift: str, with_folders: bool):
     """Tars with class folders or with .cls members are to be adopted, and no shards are to be written."""
-    cell = tmp_path / "shards" / "fog" / "3"
+    cell = tmp_path / "shards" / shift / "3"
     cell.mkdir(parents=True)
     for number in range(4):
         folder = tmp_path / "members" / (f"n0{number % 2}" if with_folders else "")
@@ -165,25 +167,28 @@ def test_shards_become_a_benchmark(tmp_path: Path, *, with_folders: bool):
     benchmark = written(tmp_path, tmp_path / "shards")
 
     assert ("shards", None, 64) == (benchmark.images.kind, benchmark.shards, benchmark.image_size)
+    assert (Cell(corruption=shift, severity=3),) == benchmark.cells
     assert " 2 classes" in (tmp_path / "data" / "benchmarks" / "mine.yaml").read_text()
 
 
-@pytest.mark.parametrize("is_packed", [True, False])
-def test_uncorrupted_images_are_to_be_corrupted(tmp_path: Path, *, is_packed: bool):
-    """Class folders alone give a benchmark whose corruptions are made here, all 75 cells."""
-    write_tree(tmp_path / "val", classes=CLASSES, size=64)
+@pytest.mark.parametrize(
+    ("is_packed", "size", "table"), [(True, (64, 64), "tiny_imagenet_c"), (False, (64, 48), "imagenet_c")]
+)
+def test_uncorrupted_images_are_to_be_corrupted(tmp_path: Path, *, is_packed: bool, size: tuple[int, int], table: str):
+    """Class folders alone give a benchmark whose corruptions are made here, all 75 cells, for squares of their size."""
+    write_tree(tmp_path / "val", classes=CLASSES)
+    for path in tmp_path.rglob("*.JPEG"):
+        Image.new("RGB", size).save(path)
     source = packed(tmp_path / "val", tmp_path / "val.tar") if is_packed else tmp_path / "val"
 
     benchmark = written(tmp_path, source)
 
-    assert ("generated", "tiny_imagenet_c") == (benchmark.images.kind, benchmark.images.severity_table)
+    assert ("generated", table) == (benchmark.images.kind, benchmark.images.severity_table)
     assert COMMON_CORRUPTIONS == benchmark.corruptions
 
 
 def test_images_that_are_no_squares_are_resized_and_cropped(root: Path, tmp_path: Path):
     """The file asks for squares, since a batch is made of images of one size."""
-    from PIL import Image
-
     for path in root.rglob("*.JPEG"):
         Image.new("RGB", (400, 300)).save(path)
 
@@ -196,8 +201,6 @@ def test_images_that_are_no_squares_are_resized_and_cropped(root: Path, tmp_path
 @pytest.mark.parametrize("packing", ["folder", "tar", "zip"])
 def test_images_of_several_sizes_are_found_and_made_alike(root: Path, tmp_path: Path, packing: str):
     """The first image tells nothing of the others; an evaluation would be the first to notice."""
-    from PIL import Image
-
     *others, last = sorted(root.rglob("*.JPEG"))
     for path in others:
         Image.new("RGB", (256, 256)).save(path)

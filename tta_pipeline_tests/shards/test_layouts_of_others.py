@@ -563,6 +563,8 @@ def test_keys_numbered_anew_in_each_shard(tmp_path: Path):
     assert Cell(corruption=folder.name, severity=0) == shard_set.manifest.cell
     places = [(shard, number) for shard, count in enumerate(counts) for number in range(count)]
     assert [100 * shard + number for shard, number in places] == shard_set.index.labels.tolist()
+    names = [f"serial_{shard:05d}_sample_{number}.input.jpg" for shard, number in places]
+    assert names == shard_set.index.table["source_name"].to_pylist()
     assert [f"serial_{shard:05d}/sample_{number}" for shard, number in places] == shard_set.index.keys
     assert [jpeg(10 * shard + number) for shard, number in places] == stored_bytes(shard_set)
     order = stored_order(shard_set.index)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from tta_pipeline.cli import main
 from tta_pipeline.cli.index_everything import index_everything
-from tta_pipeline.data.images.existing_shards import ExistingShards
+from tta_pipeline.data.images.existing_shards import ExistingShards, StatedClass, classes_in_label_order
 from tta_pipeline.data.images.shard_files import find_shard_files, link_shards, shards_version
 from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.domain.cells import Cell, grid_of_cells
@@ -116,6 +116,8 @@ def test_a_number_that_is_no_label_is_refused_before_names_are_made_for_all_belo
 
     with pytest.raises(ClassMapError, match="99999999999"):
         adopted(tmp_path)
+    with pytest.raises(ClassMapError, match=r"\b100000\b"):
+        classes_in_label_order([StatedClass("", 100_000)], where=None)
 
 
 def test_names_and_bare_labels_are_not_mixed(tmp_path: Path):

@@ -70,9 +70,9 @@ def test_the_names_of_another_set_are_known(tmp_path: Path, lie):
 def test_a_set_without_severities_and_with_fewer_classes(tmp_path: Path, lie):
     """ImageNet-R is one cell of severity 0; its labels count its own 200 classes, in order."""
     classes = shipped_classes("imagenet_r")
-    write_tree(tmp_path / "imagenet-r", classes={classes[0]: 2, classes[150]: 1})
+    write_tree(tmp_path / "ImageNet-R", classes={classes[0]: 2, classes[150]: 1})
 
-    benchmark = written(tmp_path, lie(tmp_path / "imagenet-r"), subset_of="imagenet_r")
+    benchmark = written(tmp_path, lie(tmp_path / "ImageNet-R"), subset_of="imagenet_r")
 
     assert (Cell(corruption="imagenet_r", severity=0),) == benchmark.cells
     assert 3 == len(names(benchmark, tmp_path)["imagenet_r|0"])
