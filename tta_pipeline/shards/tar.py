@@ -140,6 +140,8 @@ class TarReader:
             block = self._read(BLOCK_BYTES, f"a header at byte {start}")
             header = self._parse(start, read_header, block)
             if header is None:
+                if fields:
+                    raise self._error(f"an end mark after a long name at byte {start}", "the member of that name")
                 return None, 0
             if header.kind in FILE_KINDS:
                 return fields.get("path", header.name), int(fields.get("size", header.size_bytes))

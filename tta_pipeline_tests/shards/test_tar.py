@@ -203,6 +203,21 @@ def test_an_empty_file_may_have_no_size(tmp_path: Path):
     assert {"n01/image.jpg": b""} == read(tmp_path / "size.tar")
 
 
+@pytest.mark.parametrize("tar_format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_a_long_name_without_a_file_is_refused(tmp_path: Path, tar_format: int):
+    """Its file is lost, for both readers."""
+    name = tarfile.TarInfo("n" * 200).tobuf(tar_format)[:-512]
+    (tmp_path / "lost.tar").write_bytes(name + archive_end(len(name)))
+
+    with pytest.raises(ManifestError, match=r"lost\.tar.* long name"):
+        read(tmp_path / "lost.tar")
+    with (
+        pytest.raises(ImagesError, match=r"lost\.tar.* long name"),
+        opened_tar(tmp_path / "lost.tar") as stream,
+    ):
+        list(stream)
+
+
 def test_a_long_name_of_megabytes_is_refused(tmp_path: Path):
     """An extension header is held in memory, so it has a limit, for both readers."""
     header = tarfile.TarInfo("x")
