@@ -324,8 +324,8 @@ def test_no_folder_is_left_out_beside_one_of_a_known_name(root: Path, tmp_path: 
         assert ("snow", "fog", "drizzle") == load_text(draft_benchmark("mine", [source]).text, tmp_path).corruptions
 
 
-def test_folders_that_are_no_cells_are_told(root: Path):
-    """A severity that is no number or 0, and a shift without any; not the cells themselves."""
+def test_folders_that_are_no_cells_are_told(root: Path, tmp_path: Path):
+    """A severity that is no number or 0, and a shift without any or of no known name; not the cells themselves."""
     for odd in ("fog/mild", "fog/0", "clean/n01"):
         write_tree(root / odd, classes=CLASSES)
 
@@ -333,6 +333,13 @@ def test_folders_that_are_no_cells_are_told(root: Path):
 
     assert all(odd in remark for odd in ("fog/mild", "fog/0", "clean"))
     assert "snow" not in remark
+
+    write_tree(tmp_path / "imagenet-r" / "imagenet-r", classes=CLASSES)
+    write_tree(tmp_path / "imagenet-r" / "other", classes=CLASSES)
+    (remark,) = (
+        each for each in draft_benchmark("r", [tmp_path / "imagenet-r"]).remarks if each.startswith("Left out")
+    )
+    assert remark.endswith("imagenet_r: other.")
 
 
 @pytest.mark.parametrize("packing", ["folder", "tar", "zip"])
@@ -352,7 +359,9 @@ def test_shifts_of_ones_own_need_no_severities(tmp_path: Path, packing: str):
         assert [5, 5] == [len(source.listing(cell).images) for cell in benchmark.cells]
 
 
-@pytest.mark.parametrize(("kind", "other", "name"), [("animals", "things", "cup"), ("new/pets", "old/pets", "cat")])
+@pytest.mark.parametrize(
+    ("kind", "other", "name"), [("animals", "things", "cup"), ("new/pets", "old/pets", "cat"), ("2019", "2020", "cat")]
+)
 def test_kinds_of_classes_are_no_shifts(tmp_path: Path, kind: str, other: str, name: str):
     """Folders around the class folders of uncorrupted images in an archive have other classes, or lie in others."""
     write_tree(tmp_path / "all" / kind, classes={"cat": 2, "dog": 2})
@@ -437,10 +446,12 @@ def test_what_is_no_source_is_refused_with_the_way_out(root: Path, tmp_path: Pat
     (tmp_path / "empty").mkdir()
     (tmp_path / "CIFAR-10-C").mkdir()
     np.save(tmp_path / "CIFAR-10-C" / "fog.npy", np.zeros(1))
+    write_tree(tmp_path / "years" / "2019", classes=CLASSES)
     (tmp_path / "cut.tar").write_bytes(packed(root, tmp_path / "whole.tar").read_bytes()[:5000])
     expected = {
         tmp_path / "nothing": "does not exist",
         tmp_path / "empty": "expected one of these",
+        tmp_path / "years": "expected one of these",
         root / "fog": "name the folder above",
         root / "fog" / "5": "name the folder above",
         packed(tmp_path / "CIFAR-10-C", tmp_path / "c.tar"): "expected uint8 RGB images",

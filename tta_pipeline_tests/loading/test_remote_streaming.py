@@ -182,13 +182,17 @@ def emptied(web: Web, tmp_path: Path) -> Path:
 
 
 def test_labels_of_another_class_map_are_read_again(emptied: Path, web: Web, adopt: Adopt):
-    """The classes of the manifest are the benchmark's in another order, and the shard has labels alone."""
+    """The classes of the manifest are the benchmark's in another order, and the shard, which is that of it, labels."""
     write_labelled(emptied, ("0", "0"), ("1", "1"), ("2", "1"))
     describe(emptied, "bear", "ant")
 
     found = adopt(f"{web.url}/set", class_map=ClassMap(classes=("ant", "bear")))
 
     assert ([0, 1, 1], ("ant", "bear")) == (found.index.labels.tolist(), found.manifest.classes)
+
+    write_labelled(emptied, ("0", "0"), ("1", "1"), ("3", "1"))
+    with pytest.raises(ManifestError, match=r"a-0\.tar.*\bsha256\b.*manifest\.json"):
+        adopt(f"{web.url}/set", class_map=ClassMap(classes=("ant", "bear")))
 
 
 @pytest.mark.parametrize(

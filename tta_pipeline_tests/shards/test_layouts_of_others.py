@@ -463,13 +463,16 @@ def test_a_cell_of_shards_that_are_not_read_is_refused(tmp_path: Path):
         assert (1, True) == (result.exit_code, "a-0.tar.zst" in result.output)
 
 
-@pytest.mark.parametrize(
-    "name", ["a-0.tar.zst", "a-0.TAR.XZ", "a-0.zip", "a-1.tar.md5", "a-1.tar.idx", "a-1.json", "notes.zip", ".a-1.TAR"]
-)
-def test_what_is_no_further_shard_may_lie_beside(tmp_path: Path, name: str):
+@pytest.mark.parametrize(("name", "content"), [
+    *((name, "x") for name in ("a-0.tar.zst", "a-0.TAR.XZ", "a-0.zip", "a-1.tar.md5", "a-1.tar.idx", "a-1.json",
+                               "notes.zip", ".a-1.TAR", "metadata.json")),
+    ("metadata.json", f'{{"train_length": 9, "checksum": "{"0" * 32}"}}'),
+    ("metadata.json", '{"train_length": 9, "validation_length": 9}'),
+])  # fmt: skip
+def test_what_is_no_further_shard_may_lie_beside(tmp_path: Path, name: str, content: str):
     """The packed original of a tar, files about tars, and other data."""
     write_shard(tmp_path / "a-0.tar", [{"jpg": jpeg(0), "cls": 0}])
-    (tmp_path / name).write_bytes(b"x")
+    (tmp_path / name).write_text(content)
 
     assert 0 == run(tmp_path).exit_code
     assert [()] == [verdict.problems for verdict in verify_shard_sets([tmp_path], lambda *_: QUIET)]

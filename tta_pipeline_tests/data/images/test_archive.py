@@ -521,6 +521,7 @@ def test_classes_are_those_of_all_archives(tmp_path: Path, monkeypatch: pytest.M
     with found.prepared([FOG]):
         assert ("n01", "n02") == found.class_names()
         assert (FOG, SNOW) == found.find_cells()
+    assert (FOG, SNOW) == source(one, cells=(FOG, Cell(corruption="frost", severity=5), SNOW)).find_cells()
     monkeypatch.setattr(archive_module, "opened_archive", None)
     assert ("n01", "n02") == source(one).class_names()
 

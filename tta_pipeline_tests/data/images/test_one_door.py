@@ -198,6 +198,7 @@ def test_names_of_another_set_are_sharded(tmp_path: Path):
     ("more", "said"),
     [
         (f"md5: {{A.tar: {MD5}}}", r"\bmd5\b.*\bA\.tar\b.*\ba\.tar, b\.tar\b"),
+        ("md5: {a.tar: sha}", r"\bmd5\b.*\ba\.tar\b.*'sha'.*\b32\b"),
         ("published: imagenet_r", r"\bpublished\b.*\bimagenet_r\b.*\ba\.tar, b\.tar\b.*\bimagenet-r\.tar\b"),
     ],
 )  # fmt: skip

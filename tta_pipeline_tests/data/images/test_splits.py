@@ -124,17 +124,23 @@ def test_a_faulty_split_is_refused(tmp_path: Path, content: object, found: str):
 
 
 def test_a_split_of_lines(tmp_path: Path):
-    """FGVC-Aircraft lists names without a suffix and a class, which may have spaces, beside a file with the classes."""
+    """FGVC-Aircraft lists names, with or without suffix, and a class, maybe with spaces, beside a list of classes."""
     (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "0900914.jpg").write_bytes(jpeg(0))
+    for name in ("0900914.jpg", "0900915.jpeg"):
+        (tmp_path / "images" / name).write_bytes(jpeg(0))
     (tmp_path / "variants.txt").write_text("F/A-18\nCessna 172\n")
-    (tmp_path / "images_variant_test.txt").write_text("0900914 Cessna 172\n")
+    (tmp_path / "images_variant_test.txt").write_text("0900914 Cessna 172\n0900915.jpeg F/A-18\n")
 
-    assert {"0900914.jpg": 1} == labels(written(tmp_path, tmp_path), tmp_path)
+    assert {"0900914.jpg": 1, "0900915.jpeg": 0} == labels(written(tmp_path, tmp_path), tmp_path)
 
     (tmp_path / "images_variant_test.txt").write_text("0900914 Cessna\n")
     with pytest.raises(ClassMapError, match=r"test\.txt\D*\b1\b\D*'0900914 Cessna'.*\b2\b.*variants\.txt"):
         written(tmp_path, tmp_path)
+    with pytest.raises(ClassMapError, match=r"test\.txt.*\bsplit_classes\b"):
+        read_split(tmp_path / "images_variant_test.txt")
+    (tmp_path / "images_variant_test.txt").write_text("\n")
+    with pytest.raises(ClassMapError, match=r"test\.txt.*\bno images\b"):
+        read_split(tmp_path / "images_variant_test.txt", tmp_path / "variants.txt")
 
 
 def test_a_new_set_is_one_file(tmp_path: Path):
