@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -195,6 +196,24 @@ def test_damaged_shards_are_refused_by_readers_and_by_the_manifest(shard_set: Sh
     assert any(first_shard(shard_set).name in problem for problem in find_shard_problems(shard_set))
     with pytest.raises(ManifestError):
         publish_shard_set(shard_set.folder, CLASS_MAP, QUIET)
+
+
+def test_an_index_of_other_counts_is_a_problem(shard_set: ShardSet):
+    """Each shard has its own, and all have those of the manifest; the labels too."""
+    first, *others = shard_set.manifest.shards
+    fewer = first.model_copy(update={"num_samples": first.num_samples - 1})
+    for changes in (
+        {"shards": (fewer, *others)},
+        {"num_samples": 21},
+        {"payload_bytes": 1},
+        {"labels_sha256": 64 * "0"},
+    ):
+        manifest = shard_set.manifest.model_copy(update=changes)
+
+        (problem,) = find_shard_problems(replace(shard_set, manifest=manifest))
+
+        assert str(shard_set.folder) in problem
+    assert () == find_shard_problems(shard_set)
 
 
 def test_an_extra_shard_is_refused(shard_set: ShardSet):

@@ -98,6 +98,14 @@ def test_a_flipped_bit_in_a_header_changes_nothing_in_silence(tmp_path: Path):
     assert num_refused > 190
 
 
+def test_a_second_archive_after_the_first_is_refused(tmp_path: Path):
+    """Plain readers stop at the end mark, and would lose its members."""
+    (tmp_path / "two.tar").write_bytes(2 * archive(MEMBERS))
+
+    with pytest.raises(ManifestError, match=r"two\.tar.*\bafter the end mark\b"):
+        read(tmp_path / "two.tar")
+
+
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
 def test_what_is_no_regular_file_is_refused(tmp_path: Path, kind: bytes):
     """Links and devices, which plain readers skip in silence, are named."""
