@@ -93,12 +93,14 @@ class Transformers(ZeroShotKind[TransformersModel]):
             found = cached_json("transformers", str(spec.hf), str(spec.revision), name)
         else:
             found = read_json(spec.folder.expanduser() / name)
-        size = found.get("size") or {}
+        size, crop = found.get("size") or {}, found.get("crop_size") if found.get("do_center_crop") else None
+        if isinstance(size, int):  # as OpenAI's older configurations have it
+            size = {"shortest_edge": size}
         resize = size.get("shortest_edge") or size.get("height")
         if not resize:
             return ()
-        crop = (found.get("crop_size") or {}).get("height") if found.get("do_center_crop") else None
-        filter_ = _PILLOW_FILTERS.get(found.get("resample", 2), "another filter")
+        crop = crop.get("height") if isinstance(crop, dict) else crop
+        filter_ = _PILLOW_FILTERS.get(found.get("resample", 3), "another filter")
         keeps_ratio = "shortest_edge" in size
         return (OwnTransform(size=crop or resize, resize=resize, interpolation=filter_, keeps_ratio=keeps_ratio),)
 

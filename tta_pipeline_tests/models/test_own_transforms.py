@@ -147,12 +147,13 @@ def test_a_model_of_the_hub_is_known_as_soon_as_its_configuration_is_here(
              "resample": 3},
             (224, 224, "bicubic", True),
         ),
+        ({"size": 256, "do_center_crop": True, "crop_size": 224}, (224, 256, "bicubic", True)),
         ({"size": {"height": 256, "width": 256}, "resample": 2}, (256, 256, "bilinear", False)),
         ({}, None),
     ],
 )  # fmt: skip
 def test_a_folder_of_transformers_says_its_transform(tmp_path: Path, settings: dict, expected: tuple | None):
-    """SigLIP resizes both sides, CLIP the shorter one."""
+    """SigLIP resizes both sides, CLIP the shorter one; older files of CLIP have numbers as sizes."""
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
     own = kind_of(TransformersModel(kind="transformers", folder=tmp_path, sha256="0" * 64)).own_transforms()
 
