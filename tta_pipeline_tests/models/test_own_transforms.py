@@ -148,7 +148,11 @@ def test_a_model_of_the_hub_is_known_as_soon_as_its_configuration_is_here(
             (224, 224, "bicubic", True),
         ),
         ({"size": 256, "do_center_crop": True, "crop_size": 224}, (224, 256, "bicubic", True)),
-        ({"size": {"height": 256, "width": 256}, "resample": 2}, (256, 256, "bilinear", False)),
+        (
+            {"size": {"height": 256, "width": 256}, "do_center_crop": False, "crop_size": {"height": 224, "width": 224},
+             "resample": 2},
+            (256, 256, "bilinear", False),
+        ),
         ({}, None),
     ],
 )  # fmt: skip
