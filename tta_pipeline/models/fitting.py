@@ -45,7 +45,7 @@ def require_fitting(
     misfits = _describe_misfits(network, renamed)
     if misfits:
         classes = f" with {count_of(num_classes, 'class')}" if num_classes else ""
-        is_only_head = len(misfits) == 1 and {*_misshapen(network, renamed)} == head_shapes(architecture).keys()
+        is_only_head = len(misfits) == 1 and {*_misshapen(network, renamed)} == head_names(architecture)
         raise (ClassCountError if is_only_head else EvaluationError)(
             f"{what} fit {architecture.display_name}{classes}: {'; '.join(misfits)}; expected its state dict{advice}"
         )
@@ -145,13 +145,10 @@ def _make_with_storage(architecture: Architecture, num_classes: int) -> nn.Modul
         return architecture.make(num_classes)
 
 
-def head_shapes(architecture: Architecture) -> dict[str, tuple[int | None, ...]]:
-    """Return the shape of each weight that depends on the number of outputs, with None for this number."""
-    return {
-        name: tuple(None if size == PLACEHOLDER_CLASSES else size for size in weights.shape)
-        for name, weights in make_without_storage(architecture, num_classes=PLACEHOLDER_CLASSES).state_dict().items()
-        if PLACEHOLDER_CLASSES in weights.shape
-    }
+def head_names(architecture: Architecture) -> set[str]:
+    """Return the name of each weight whose shape depends on the number of outputs."""
+    network = make_without_storage(architecture, num_classes=PLACEHOLDER_CLASSES)
+    return {name for name, weights in network.state_dict().items() if PLACEHOLDER_CLASSES in weights.shape}
 
 
 def _has_same_shape(found: torch.Tensor, expected: torch.Tensor) -> bool:

@@ -9,7 +9,7 @@ from tta_pipeline.benchmarks.model_specs import NetworkSection, TrainedModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.extras.training.input import TrainingInput
 from tta_pipeline.models.architecture import NetworkWeights
-from tta_pipeline.models.fitting import head_shapes
+from tta_pipeline.models.fitting import head_names
 from tta_pipeline.models.model_kind import kind_of
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.try_network import require_outputs
@@ -54,7 +54,7 @@ def load_network(spec: NetworkSection, *, num_classes: int) -> tuple[nn.Module, 
     kind = kind_of(spec)
     architecture, start = kind.architecture(), kind.weights(None)
     network = architecture.make(num_classes)
-    head, own = head_shapes(architecture), network.state_dict()
+    head, own = head_names(architecture), network.state_dict()
     is_fitting = all(own[name].shape == start.state[name].shape for name in head)
     kept = {name: weights for name, weights in start.state.items() if is_fitting or name not in head}
     network.load_state_dict(kept, strict=is_fitting)
