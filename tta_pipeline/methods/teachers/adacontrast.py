@@ -73,9 +73,7 @@ class AdaContrast(GradientMethod):
         for layer in self._norms:
             layer.training = False
         with torch.no_grad():
-            logits = self._forward(images)
-        self._features.take()
-        return logits
+            return self._forward(images)
 
     def _learn(self, images: torch.Tensor) -> None:
         """Take one step on views of *images*, and store their keys and features."""
