@@ -156,12 +156,16 @@ def test_a_method_that_reads_source_labels_is_refused(shard_set: ShardSet):
 
 
 def test_a_class_with_the_name_of_an_output_has_all_its_outputs():
-    """The class map decides, not the name."""
+    """The class map decides, not the name, unless the network has only the classes."""
     outputs = OutputMap(rule="mean", outputs={"dog": ("dog", "puppy"), "cat": ("cat",)})
     context = ModelContext(name="small", classes=outputs.classes, output_map=outputs)
-    found = context.match_outputs(model(num_classes=3, class_outputs=None), ("dog", "puppy", "cat"), named="classes")
+    found, of_classes = (
+        context.match_outputs(model(num_classes=len(own), class_outputs=None), own, named="classes")
+        for own in (("dog", "puppy", "cat"), ("cat", "bird", "dog"))
+    )
 
     assert ClassOutputs(rule="mean", outputs=((0, 1), (2,))) == found.class_outputs
+    assert (None, (2, 0)) == (of_classes.class_outputs, of_classes.outputs)
 
 
 def laid(folder: Path, *, rule: str) -> ExperimentResults:

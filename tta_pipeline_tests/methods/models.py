@@ -57,12 +57,13 @@ def group_norm_model() -> nn.Sequential:
     ).eval()  # fmt: skip
 
 
-def vit_model() -> VisionTransformer:
-    """Return a ViT of 16 patches and 4 blocks that is sure of some images and not of others."""
+def vit_model(num_blocks: int = 4) -> VisionTransformer:
+    """Return a ViT of 16 patches and *num_blocks* blocks that is sure of some images and not of others."""
     seed()
     model = VisionTransformer(
-        image_size=16, patch_size=4, num_layers=4, num_heads=2, hidden_dim=16, mlp_dim=32, num_classes=NUM_CLASSES
-    )
+        image_size=16, patch_size=4, num_layers=num_blocks, num_heads=2, hidden_dim=16, mlp_dim=32,
+        num_classes=NUM_CLASSES,
+    )  # fmt: skip
     with torch.no_grad():
         for layer in model.modules():
             if isinstance(layer, nn.LayerNorm):

@@ -259,8 +259,9 @@ def test_operations_that_move_pixels_are_affine_maps(operation: str, size: tuple
     ],
 )
 def test_operations_on_values_are_those_of_pillow(operation, expected, tolerance: float):
-    """Images of whole levels come out as AugMix has them, but for rounding."""
+    """Images of whole levels come out as AugMix has them, but for rounding; so does a channel of one level."""
     levels = (smooth(size=256) * 255).round()
+    levels[0, 1] = 77
     images = [to_pil_image(image.byte()) for image in levels]
     wanted = torch.stack([pil_to_tensor(expected(image)) for image in images]).float() / 255
     found = operation(levels / 255, torch.full((4, 1, 1, 1), 25.5 / 255))

@@ -611,23 +611,24 @@ def test_a_vit_without_a_class_token_is_refused():
 
 
 class PlainImse:
-    """A ViT whose weights are products of parts, which are put into it before each pass."""
+    """A ViT of eight blocks whose weights are products of parts, which are put into it before each pass."""
 
     def __init__(self, *, weight: float) -> None:
-        self.model = vit_model().requires_grad_(False)
+        self.model = vit_model(8).requires_grad_(False)
         names = ("self_attention.in_proj_weight", "self_attention.out_proj.weight", "mlp.0.weight", "mlp.3.weight")
-        places = [f"encoder.layers.encoder_layer_{block}.{name}" for block in range(3) for name in names]
+        places = [f"encoder.layers.encoder_layer_{block}.{name}" for block in range(6) for name in names]
         self.parts = {name: torch.linalg.svd(self.model.get_parameter(name), full_matrices=False) for name in places}
         self.values = {name: part.S.clone().requires_grad_(True) for name, part in self.parts.items()}
         self.weight = weight
         self.start_steps()
         self.inputs: dict[str, torch.Tensor] = {}
-        top = self.model.encoder.layers[3]
-        layers = {"in_proj": top.self_attention, "mlp.0": top.mlp[0], "mlp.3": top.mlp[3]}
-        weights = {"in_proj": top.self_attention.in_proj_weight, "mlp.0": top.mlp[0].weight, "mlp.3": top.mlp[3].weight}
-        self.bases = {name: torch.linalg.svd(each, full_matrices=False).Vh for name, each in weights.items()}
-        for name, layer in layers.items():
-            layer.register_forward_pre_hook(lambda _, given, name=name: self.inputs.update({name: given[0]}))
+        self.bases: dict[str, torch.Tensor] = {}
+        for top in (6, 7):
+            block = self.model.encoder.layers[top]
+            for part, layer in {"in_proj": block.self_attention, "mlp.0": block.mlp[0], "mlp.3": block.mlp[3]}.items():
+                name, its = f"{top}.{part}", layer.in_proj_weight if part == "in_proj" else layer.weight
+                self.bases[name] = torch.linalg.svd(its, full_matrices=False).Vh
+                layer.register_forward_pre_hook(lambda _, given, name=name: self.inputs.update({name: given[0]}))
 
     def start_steps(self) -> None:
         """Start the optimiser over."""
@@ -646,7 +647,7 @@ class PlainImse:
             used = tokens / tokens.norm(dim=1, keepdim=True) @ basis.T
             spreads.append(used.std(0).sort().values[:-1].mean())
         entropies = [entropy(logits[number]) for number in chosen]
-        (sum(entropies) / max(len(chosen), 1) - self.weight * sum(spreads)).backward()
+        (sum(entropies) / max(len(chosen), 1) - self.weight * sum(spreads) / 2).backward()
 
     def copies(self) -> dict[str, torch.Tensor]:
         """Return the singular values."""
@@ -719,10 +720,10 @@ def test_imse_follows_its_formula():
     dark, bright = contrasts(num_batches=2, batch_size=8), [b + 0.5 for b in contrasts(num_batches=2, batch_size=8)]
     stream = [*dark, *bright, *dark]
     method = build(
-        "imse", vit_model(), num_classes=NUM_CLASSES, source_data=source_batches(), lr=0.05, e_margin=0.9,
-        diversity_weight=2.0, shift_threshold=0.4,
+        "imse", vit_model(8), num_classes=NUM_CLASSES, source_data=source_batches(), lr=0.05, e_margin=0.9,
+        diversity_weight=2.0, shift_threshold=1.0,
     )  # fmt: skip
-    expected, taken = plain_imse(stream, threshold=0.4, weight=2.0)
+    expected, taken = plain_imse(stream, threshold=1.0, weight=2.0)
 
     torch.testing.assert_close(expected, predictions(method, stream), rtol=0, atol=1e-4)
     assert [0, 1] == sorted(taken)
