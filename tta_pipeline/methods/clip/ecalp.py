@@ -110,8 +110,7 @@ class _Graph(GrowingState):
 
 def _nearest(weights: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the *count* largest *weights* and their places, both (count,); missing ones are minus infinity."""
-    missing = max(0, count - len(weights))
-    found, places = pad(weights, (0, missing), value=-torch.inf).sort(descending=True, stable=True)
+    found, places = pad(weights, (0, count), value=-torch.inf).sort(descending=True, stable=True)
     return found[:count], places[:count].where(found[:count].isfinite(), 0)
 
 
