@@ -209,6 +209,41 @@ def test_hue_turns_as_in_hsv(colour: tuple[int, int, int], shift: float):
     torch.testing.assert_close(torch.tensor(expected), found.flatten(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("jitter", [teacher_views._COTTA_JITTER, teacher_views._MOCO_JITTER])
+def test_colours_change_as_in_torchvision(jitter):
+    """Each image by factors of its own around 1, and a shift of the hue around 0."""
+    images, draws = smooth(), generator()
+    found = teacher_views._jitter_colours(images, jitter, generator())
+    for name, middle in {"brightness": 1, "contrast": 1, "saturation": 1, "hue": 0, "gamma": 1}.items():
+        if amount := getattr(jitter, name):
+            amounts = torch.empty(4).uniform_(middle - amount, middle + amount, generator=draws).tolist()
+            adjust = getattr(reference, f"adjust_{name}")
+            images = torch.stack([adjust(image, each) for image, each in zip(images, amounts, strict=True)])
+
+    torch.testing.assert_close(images, found, rtol=0, atol=2e-3)
+
+
+def test_a_view_turns_zooms_and_shifts_as_far_as_its_authors_do():
+    """Up to 15 degrees, from 0.9 to 1.1, and by up to an eighth of each side, all evenly."""
+    places = torch.arange(61) - 30
+
+    def seen(x: int) -> torch.Tensor:
+        spot = torch.exp(-(places[:, None] ** 2 + (places - x) ** 2) / 8)
+        views = roid_view(spot.expand(400, 3, 61, 61), generator())[:, 0]
+        spots = (views > views.amax((1, 2), keepdim=True) / 2).float()
+        return torch.stack([(spots * to).sum((1, 2)) / spots.sum((1, 2)) for to in (places[:, None], places)], 1)
+
+    first, second = seen(-12), seen(12)
+    turn = torch.rad2deg(((first - second)[:, 0] / (first - second)[:, 1]).atan())
+    zoom, shift = (first - second).norm(dim=1) / 24, (first + second) / 61
+
+    for found, expected, tolerance in ((turn, (-15, 15, 0), 1.0), (zoom, (0.9, 1.1, 1), 0.02)):
+        ends = torch.stack([found.min(), found.max(), found.mean()])
+        torch.testing.assert_close(torch.tensor(expected).float(), ends, rtol=0, atol=tolerance)
+    # Uniform numbers up to a quarter, which is an eighth of a side of length 2, have this mean square.
+    torch.testing.assert_close(torch.tensor(1 / 48), shift.square().mean(), rtol=0.1, atol=0)
+
+
 def test_blur_is_gaussian():
     """Each image is blurred by its own width, as torchvision does it away from the borders."""
     images, sigma = smooth(), [0.001, 0.3, 0.5, 2.0]

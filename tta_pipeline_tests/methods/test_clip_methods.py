@@ -192,8 +192,8 @@ def test_tpt_follows_its_formula():
     )
     found = adapted.predict(images)
     torch.testing.assert_close(torch.stack(expected).detach(), found, rtol=0, atol=1e-4)
-    assert (12 * len(images), 3 * len(images), len(images)) == (
-        adapted.num_forwards, adapted.num_backwards, adapted.num_updates,
+    assert (12 * len(images), 3 * len(images), len(images), len(images)) == (
+        adapted.num_forwards, adapted.num_backwards, adapted.num_updates, adapted.num_adapted_samples,
     )  # fmt: skip
 
 

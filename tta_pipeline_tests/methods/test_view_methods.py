@@ -74,9 +74,13 @@ def test_memo_follows_its_formula(name: str, steps: int):
             optimizer.step()
         expected.append(model(image).detach())
 
-    found = run("memo", name, preset="cifar", lr=0.05, steps=steps)
+    settings = {"num_augmentations": VIEWS, "preset": "cifar", "lr": 0.05, "steps": steps}
+    memo = build("memo", surer(MODELS[name]()), num_classes=NUM_CLASSES, **settings)
+    found = [memo.predict(batch) for batch in stream()]
 
     torch.testing.assert_close(torch.cat(expected), torch.cat(found), rtol=0, atol=1e-5)
+    counted = (memo.num_forwards, memo.num_backwards, memo.num_adapted_samples, memo.num_updates)
+    assert (6 + 6 * steps * VIEWS, 6 * steps * VIEWS, 6 * steps, 6 * steps) == counted
 
 
 @pytest.mark.parametrize("method", ["ttaug", "memo"])

@@ -257,12 +257,12 @@ def test_weights_that_do_not_fit_are_told_before_what_to_correct(tmp_path: Path)
 
 
 def test_weights_of_before_batches_were_counted_fit(tmp_path: Path):
-    """PyTorch fills in what its first versions did not store."""
-    state = {
-        key: value for key, value in shufflenet_v2_x0_5(num_classes=10).state_dict().items() if "num_batches" not in key
-    }
-
-    assert (2, 10) == loaded_logits(checkpoint(tmp_path / "mine.pth", state), torch.rand(2, 3, 32, 32)).shape
+    """PyTorch fills in what its first versions did not store, and takes a vector of one element for a number."""
+    state = shufflenet_v2_x0_5(num_classes=10).state_dict()
+    without = {key: value for key, value in state.items() if "num_batches" not in key}
+    for each in (without, {key: value.reshape(value.shape or 1) for key, value in state.items()}):
+        spec = checkpoint(tmp_path / "mine.pth", each)
+        assert (2, 10) == loaded_logits(spec, torch.rand(2, 3, 32, 32)).shape
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80", b"PK\x03\x04", b"epoch,loss\n1,2.3\n", b"\xff" * 4096])

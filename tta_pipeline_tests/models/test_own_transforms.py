@@ -29,6 +29,7 @@ RESNET_OF_TIMM = {"kind": "timm", "architecture": "resnet50.a1_in1k"}
 SQUASHED = {"kind": "timm", "architecture": "convnext_base.fb_in22k_ft_in1k_384"}
 RESNET = {"kind": "torchvision", "architecture": "resnet50", "weights": "IMAGENET1K_V1"}
 CLIP = {"kind": "open_clip", "architecture": "ViT-B-32", "pretrained": "openai"}
+OWN_CLIP = {"kind": "open_clip", "architecture": "ViT-B-32", "weights": "/mine.pt", "sha256": "0" * 64}
 SIGLIP = {"kind": "open_clip", "architecture": "ViT-B-16-SigLIP", "pretrained": "webli"}
 USUAL = {"resize": 256, "center_crop": 224}
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -60,6 +61,7 @@ def found(model: dict[str, Any], shards: dict[str, Any], *, image_size: int = 22
         (RESNET, {**USUAL, "interpolation": "bicubic"}, ["interpolation bilinear instead of bicubic"]),
         (RESNET, {"resize": 232, "center_crop": 224}, ["resize 256", "instead of 232"]),
         (CLIP, USUAL, ["resize 224", "bicubic"]),
+        (OWN_CLIP, USUAL, ["resize 224", "bicubic"]),
         (SIGLIP, {"resize": 224, "center_crop": 224, "interpolation": "bicubic"}, ["both sides", "function: <module>"]),
         (SQUASHED, USUAL, ["images of 384 pixels instead of 224", "`image_size: 384`"]),
         (SQUASHED, {}, ["images of 384 pixels instead of 224"]),
