@@ -10,6 +10,7 @@ from tta_pipeline.models.libraries import import_timm, library_architecture
 from tta_pipeline.models.model_kind import NetworkKind, OwnTransform
 from tta_pipeline.util.nearest_names import name_choices
 
+_LISTED = "timm.list_models(pretrained=True)"
 _CROP_SHARE = 0.875
 """Share of the crop if a configuration has none."""
 
@@ -30,13 +31,18 @@ class Timm(NetworkKind[TimmModel]):
 
     def start_identity(self) -> str:
         """Return the origin of timm's weights, since a name without a tag means timm's newest weights."""
-        settings = import_timm().get_pretrained_cfg(self.section.architecture)
+        settings = _published(self.section.architecture)
         return f"{settings.hf_hub_id} {settings.tag} {settings.url}" if settings else ""
 
     def own_transforms(self) -> tuple[OwnTransform, ...]:
         """Return the transforms of the `pretrained_cfg` of the weights."""
-        known = import_timm().get_pretrained_cfg(self.section.architecture)
+        known = _published(self.section.architecture)
         return timm_transforms(known.to_dict()) if known else ()
+
+    def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:
+        """Raise an error if timm has no weights with this tag."""
+        super().check(name=name, num_classes=num_classes, image_size=image_size)
+        _published(self.section.architecture)
 
     def check_architecture(self) -> None:
         """Raise an error if timm does not list the architecture."""
@@ -46,13 +52,27 @@ class Timm(NetworkKind[TimmModel]):
             raise EvaluationError(f"timm has no model {self.section.architecture!r}; expected one of {choices}")
 
 
+def _published(architecture: str) -> Any:
+    """Return timm's facts of the weights; None if it has no such architecture.
+
+    Raises:
+        EvaluationError: timm has no weights with this tag.
+    """
+    timm = import_timm()
+    try:
+        return timm.get_pretrained_cfg(architecture)
+    except RuntimeError as error:
+        choices = name_choices(architecture, timm.list_models(pretrained=True), listed_in=_LISTED)
+        raise EvaluationError(f"timm has no weights {architecture!r}; expected one of {choices}") from error
+
+
 def _create_pretrained(architecture: str) -> Any:
     timm = import_timm()
     try:
         return timm.create_model(architecture, pretrained=True)
     except Exception as error:  # its hub client raises errors of any kind
         known = timm.list_models(pretrained=True)
-        choices = name_choices(architecture, known, listed_in="timm.list_models(pretrained=True)")
+        choices = name_choices(architecture, known, listed_in=_LISTED)
         expected = "" if architecture in known else f"one of {choices}, and "
         raise EvaluationError(
             f"timm cannot build {architecture!r} ({error}); expected {expected}a connection, or the file in the cache "

@@ -329,15 +329,22 @@ def test_methods_that_need_the_last_layer_take_a_model_of_more_classes(tmp_path:
 
 
 def test_a_timm_model_is_one_more_library(tmp_path: Path):
-    """Its architecture takes a checkpoint; without its weights the error says where they could lie."""
+    """Its architecture takes a checkpoint; an unknown tag is refused before a run, and not in the middle of it."""
     timm = pytest.importorskip("timm")
     torch.manual_seed(2)
     bare, images = timm.create_model("resnet10t", num_classes=10), torch.rand(2, 3, 32, 32)
     spec = checkpoint(tmp_path / "mine.safetensors", bare.state_dict(), library="timm", architecture="resnet10t")
     assert (2, 10) == loaded_logits(spec, images).shape
 
-    with pytest.raises(EvaluationError, match=r"'resnet18\.never'"):
-        kind_of(TimmModel(kind="timm", architecture="resnet18.never")).load(ModelContext(name="t", classes=THOUSAND))
+    other = kind_of(TimmModel(kind="timm", architecture="resnet18.never"))
+    for refused in (
+        lambda: other.load(ModelContext(name="t", classes=THOUSAND)),
+        lambda: other.check(name="t", num_classes=1000, image_size=224),
+        other.own_transforms,
+    ):
+        with pytest.raises(EvaluationError, match=r"'resnet18\.never'.*\bresnet18\.tv_in1k\b"):
+            refused()
+    assert () == kind_of(TimmModel(kind="timm", architecture="of_the_user")).own_transforms()
 
 
 def test_a_vit_of_timm_is_normalised_as_it_was_trained(tmp_path: Path):
