@@ -244,13 +244,69 @@ def test_a_view_turns_zooms_and_shifts_as_far_as_its_authors_do():
     torch.testing.assert_close(torch.tensor(1 / 48), shift.square().mean(), rtol=0.1, atol=0)
 
 
+def blurred(images: torch.Tensor, sigmas: list[float], *, radius: int) -> torch.Tensor:
+    """Return each of *images* blurred by its sigma, as torchvision does it."""
+    size = [2 * radius + 1] * 2
+    pairs = zip(images, sigmas, strict=True)
+    return torch.stack([reference.gaussian_blur(image, size, [sigma] * 2) for image, sigma in pairs])
+
+
+def test_a_view_of_cotta_is_blurred_by_up_to_half_a_pixel_and_noisy():
+    """Noise has a standard deviation of 0.005, and comes last."""
+    images, draws = torch.rand(8, 3, 24, 24, generator=generator(1)) / 4 + 0.3, generator()
+    moved = teacher_views._jitter_and_move(images, draws, padding="border")
+    sigmas = torch.empty(8).uniform_(0.001, 0.5, generator=draws).tolist()
+    noise = (cotta_view(images, generator()) - blurred(moved, sigmas, radius=2))[..., 2:-2, 2:-2]
+
+    torch.testing.assert_close(torch.tensor(0.005), noise.std(), rtol=0.05, atol=0)
+    assert noise.mean().abs() < 1e-3
+
+
+def test_a_strong_view_of_adacontrast_changes_some_images():
+    """Every one is cropped, four of five have other colours, one of five is grey, and every other one is blurred."""
+    images, draws = smooth(count=40), generator()
+    numbers = torch.rand(40, 5, generator=draws)
+    crops = augmentations.flip_maps(augmentations.resized_crop(numbers, min_area=0.2), numbers[:, 4])
+    expected = augmentations.warp(images, crops, padding="border")
+
+    def some(probability: float, changed: torch.Tensor) -> torch.Tensor:
+        is_chosen = torch.rand(40, generator=draws) < probability
+        return torch.stack(
+            [(new if each else old) for each, old, new in zip(is_chosen, expected, changed, strict=True)]
+        )
+
+    expected = some(0.8, teacher_views._jitter_colours(expected, teacher_views._MOCO_JITTER, draws))
+    expected = some(0.2, reference.rgb_to_grayscale(expected, 3))
+    sigmas = torch.empty(40).uniform_(0.1, 2, generator=draws).tolist()
+    expected = some(0.5, blurred(expected, sigmas, radius=6))
+    inner = (..., slice(6, -6), slice(6, -6))
+
+    torch.testing.assert_close(expected[inner], moco_view(images, generator())[inner], rtol=0, atol=1e-3)
+
+
+def test_resized_crops_lie_anywhere_in_the_image():
+    """Their area is at least the smallest, their ratio from 3/4 to 4/3, and their place even in both directions."""
+    maps = augmentations.resized_crop(torch.rand(4000, 4, generator=generator()), min_area=0.2)
+    sides = maps[:, [0, 1], [0, 1]]
+    inner = (sides < 0.95).all(1)
+    area, ratio = sides[inner].prod(1), sides[inner, 0] / sides[inner, 1]
+    places = maps[inner, :, 2] / (1 - sides[inner])
+    ends = torch.stack([area.min(), ratio.min(), ratio.max()])
+
+    torch.testing.assert_close(torch.tensor([0.2, 3 / 4, 4 / 3]), ends, rtol=0, atol=0.01)
+    assert (sides <= 1).all()
+    for end, expected in ((places.amin(0), -1.0), (places.amax(0), 1.0), (places.mean(0), 0.0)):
+        torch.testing.assert_close(torch.full((2,), expected), end, rtol=0, atol=0.03)
+
+
 def test_blur_is_gaussian():
     """Each image is blurred by its own width, as torchvision does it away from the borders."""
     images, sigma = smooth(), [0.001, 0.3, 0.5, 2.0]
     found = augmentations.gaussian_blur(images, torch.tensor(sigma).view(-1, 1, 1, 1), radius=6)
-    expected = torch.stack([reference.gaussian_blur(i, [13, 13], [s, s]) for i, s in zip(images, sigma, strict=True)])
 
-    torch.testing.assert_close(expected[..., 6:-6, 6:-6], found[..., 6:-6, 6:-6], rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        blurred(images, sigma, radius=6)[..., 6:-6, 6:-6], found[..., 6:-6, 6:-6], rtol=0, atol=1e-5
+    )
 
 
 def shear(fraction: float) -> float:
@@ -317,10 +373,14 @@ def test_a_padded_crop_shifts_by_up_to_four_pixels():
     assert {6, 7, 8, 9, 10, 11, 12, 13, 14} == {row for row, _ in places} == {column for _, column in places}
 
 
-def test_half_of_the_views_are_mirrored():
-    """A gradient from left to right runs the other way in about every other weak view."""
-    ramp = torch.linspace(0, 1, 32).expand(400, 3, 32, 32)
-    views = weak_view(ramp, generator())
-    mirrored = (views[:, 0, 0, 0] > views[:, 0, 0, -1]).float().mean()
+def test_weak_views_have_seven_eighths_of_each_side_from_anywhere():
+    """A gradient from left to right runs the other way in about every other view; one from top to bottom never does."""
+    ramp = torch.linspace(0, 1, 32).expand(32, 32)
+    views = weak_view(torch.stack([ramp, ramp.T, ramp]).expand(400, 3, 32, 32), generator())
+    across, down = views[:, 0, 0, -1] - views[:, 0, 0, 0], views[:, 1, -1, 0] - views[:, 1, 0, 0]
+    first = views.amin((2, 3))[:, :2]
 
-    assert 0.4 < mirrored < 0.6
+    torch.testing.assert_close(torch.full((2, 400), 7 / 8), torch.stack([across.abs(), down]), rtol=0, atol=0.004)
+    assert 0.4 < (across < 0).float().mean() < 0.6
+    for end, expected in ((first.amin(0), 0.0), (first.amax(0), 1 / 8), (first.mean(0), 1 / 16)):
+        torch.testing.assert_close(torch.full((2,), expected), end, rtol=0, atol=0.005)
