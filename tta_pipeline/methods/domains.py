@@ -27,7 +27,7 @@ class InputMoments:
         has_last = isinstance(layer, nn.LayerNorm) and values.shape[-1] == layer.normalized_shape[-1]
         if values.dim() > 3 and not has_last:
             values = values.movedim(1, -1)
-        rows = values[:, self._num_prefix :].flatten(0, -2) if values.dim() > 2 else values
+        rows = values[:, self._num_prefix :].flatten(0, -2)
         self._latest = torch.stack([rows.mean(0), rows.var(0).clamp(min=_LEAST_VARIANCE)])
 
     def latest(self) -> torch.Tensor:
