@@ -176,8 +176,12 @@ def test_a_file_without_a_state_dict_is_described():
 
 def test_weights_of_other_classes_are_told_from_those_of_another_network():
     """The classes of the images may be at fault, as where a folder beside the class folders is none."""
+    state = network(num_classes=7).state_dict()
     with pytest.raises(ClassCountError, match=r"\(7, 4\) instead of \(10, 4\)"):
-        loaded(spec("of_any", saved(network(num_classes=7).state_dict())))
+        loaded(spec("of_any", saved(state)))
+    with pytest.raises(EvaluationError, match=r"\bstray\b.*\(7, 4\) instead of \(10, 4\)") as other:
+        loaded(spec("of_any", saved({**state, "stray": torch.ones(1)})))
+    assert not isinstance(other.value, ClassCountError)
 
 
 class Executed:
