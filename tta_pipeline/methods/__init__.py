@@ -7,8 +7,7 @@ from pydantic import ValidationError
 
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.methods.catalogue import METHODS, find_method
-from tta_pipeline.methods.entry import METHODS_PAGE, PRESETS, MethodEntry
-from tta_pipeline.util.nearest_names import name_choices
+from tta_pipeline.methods.entry import MethodEntry
 from tta_pipeline.util.own_code import describe_raised, place_of
 from tta_pipeline.util.validation_errors import mistakes
 
@@ -52,9 +51,6 @@ def build(
             use the model, the source data or the batch size.
         EvaluationError: a user's own method raised an error.
     """
-    if preset not in PRESETS:
-        choices = name_choices(preset, PRESETS, listed_in=METHODS_PAGE)
-        raise AdaptationError(f"The preset is {preset!r}; expected one of {choices}")
     try:
         entry = find_method(method)
         settings = entry.configure(preset, hyperparameters, batch_size=batch_size)

@@ -15,9 +15,9 @@ from torch.nn.functional import log_softmax, softmax
 from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.cli.evaluate import evaluate
 from tta_pipeline.errors import AdaptationError
-from tta_pipeline.methods import METHODS, PRESETS, build
+from tta_pipeline.methods import METHODS, build
 from tta_pipeline.methods.entropy.spa import NoiseShares, add_noise, mask_low_frequencies
-from tta_pipeline.methods.entry import GradientHyperparameters
+from tta_pipeline.methods.entry import PRESETS, GradientHyperparameters
 from tta_pipeline.methods.gradient_method import GradientMethod
 from tta_pipeline.methods.norm_layers import NORM_LAYERS
 from tta_pipeline.methods.own_methods import say_origin
