@@ -166,7 +166,7 @@ def test_rotta_follows_its_formula(name: str, draws: str):
     adapted = [p for layer in student if isinstance(layer, (Robust, *NORM_LAYERS)) for p in (layer.weight, layer.bias)]
     optimizer = torch.optim.Adam(adapted, lr=LR)
     memory: dict[int, list[dict]] = {label: [] for label in range(NUM_CLASSES)}
-    generator, seen, expected = torch.Generator().manual_seed(0), 0, []
+    generator, seen, learned, expected = torch.Generator().manual_seed(0), 0, 0, []
     for images in contrasts():
         with torch.no_grad():
             expected.append(teacher(images))
@@ -179,6 +179,7 @@ def test_rotta_follows_its_formula(name: str, draws: str):
                 kept = sorted(
                     (entry for entries in memory.values() for entry in entries), key=lambda entry: entry["number"]
                 )
+                learned += len(kept)
                 learn_from(
                     kept, student, teacher, norms=norms, optimizer=optimizer, size=size,
                     view=lambda images: VIEWS[draws](images, generator),
@@ -190,7 +191,9 @@ def test_rotta_follows_its_formula(name: str, draws: str):
     )  # fmt: skip
 
     assert_follows(expected, found)
-    assert 8 == method.num_updates
+    assert (80 + 2 * learned, learned, learned, 8) == (
+        method.num_forwards, method.num_backwards, method.num_adapted_samples, method.num_updates
+    )  # fmt: skip
 
 
 def learn_from(kept: list[dict], student, teacher, *, norms, optimizer, size: int, view):
@@ -330,12 +333,16 @@ def test_rmt_follows_its_formula(name: str, draws: str):
         average(teacher, student)
         expected.append(logits + target)
 
-    found, _ = run(
+    found, method = run(
         "rmt", MODELS[name](), batch_size=8, source_data=source_batches(), projection_dim=6, num_samples_warm_up=48,
         teacher_momentum=MOMENTUM, lambda_cont=0.5, lambda_ce_src=2, augment_per=draws,
     )  # fmt: skip
 
     assert_follows(expected, found)
+    # Five batches of 8, seen by the student twice and by the teacher once, and 12 images of the source for each.
+    assert (5 * 36, 5 * 28, 40, 5) == (
+        method.num_forwards, method.num_backwards, method.num_adapted_samples, method.num_updates
+    )  # fmt: skip
 
 
 def plain_contrast(prototypes, features, features_of_view, projector) -> torch.Tensor:

@@ -155,13 +155,13 @@ def test_weights_are_found_where_training_code_puts_them(number: int):
 def test_of_two_state_dicts_none_is_guessed():
     """The error names both; `state` chooses, and the identity of the model has the choice."""
     bare, average = network(), network()
-    path = saved({"state_dict": bare.state_dict(), "state_dict_ema": average.state_dict()})
-    with pytest.raises(EvaluationError, match=r"mine\.pth.*\b2\b.*\bstate_dict, state_dict_ema\b.*`state`"):
+    path = saved({"state_dict": bare.state_dict(), "ema": {"state_dict": average.state_dict()}})
+    with pytest.raises(EvaluationError, match=r"mine\.pth.*\b2\b.*\bstate_dict, ema\.state_dict\b.*`state`"):
         loaded(spec("of_ten", path))
-    with pytest.raises(EvaluationError, match=r"mine\.pth.*'ema'.*\bstate_dict, state_dict_ema\b"):
+    with pytest.raises(EvaluationError, match=r"mine\.pth.*'ema'.*\bstate_dict, ema\.state_dict\b"):
         loaded(spec("of_ten", path, "ema"))
 
-    for state, expected in {"state_dict": bare, "state_dict_ema": average}.items():
+    for state, expected in {"state_dict": bare, "ema.state_dict": average}.items():
         model = kind_of(spec("of_ten", path, state)).load(ModelContext(name="mine", classes=TEN))
         assert state == model.identity["code"]["state"]
         assert torch.equal(expected.linear.weight, model.make_network().linear.weight)
