@@ -55,13 +55,15 @@ _LIBRARIES = (
 )
 _PROJECT = "tta_pipeline"
 _HEADER_BYTES = 2**20
+_TEMPORARY = tempfile.gettempdir()
+"""The folder for temporary files, which the first test that needs a process may have changed for itself."""
 
 
 @contextmanager
 def forking_process() -> Iterator[Path]:
     """Start the process that forks, and give its address; requests wait until it has imported everything."""
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONUTF8": "0", "OMP_NUM_THREADS": "1"}
-    with tempfile.TemporaryDirectory(prefix="tta-launcher-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tta-launcher-", dir=_TEMPORARY) as folder:
         address = Path(folder) / "socket"
         program = Launcher(address).python
         program.write_text(f'#!/bin/sh\nexec {forked_python(address)} "$@"\n')
