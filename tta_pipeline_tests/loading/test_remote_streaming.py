@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -290,8 +291,12 @@ def half_sent(emptied: Path, web: Web, adopt: Adopt) -> ShardSet:
 
 
 def test_a_first_batch_waits_for_its_bytes_only(half_sent: ShardSet):
-    """The rest of the shard is still missing."""
+    """The rest of the shard is still missing, and is not copied any more when the stream ends."""
     assert 6 == len(next(iter(open_shards(half_sent.folder).stream(batch_size=6, num_threads=0))).labels)
+    for thread in threading.enumerate():
+        if thread.name == "tta-copies":
+            thread.join(15)
+            assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("num_threads", [0, 2])
