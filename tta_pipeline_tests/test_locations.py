@@ -5,10 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.benchmarks.open_images import load_class_map
 from tta_pipeline.cli import main
+from tta_pipeline.data.labels.class_map import pin_class_map
 from tta_pipeline.defs.history import find_home
 from tta_pipeline.domain.locations import Locations
 from tta_pipeline.errors import DataRootError, LoaderError
@@ -111,6 +115,16 @@ def test_a_store_has_shards_and_the_own_root_has_results(store: Locations):
     for path in of_the_store:
         with pytest.raises(DataRootError, match=rf"{re.escape(str(path))} .* {keeper}"):
             store.require_own(path)
+
+
+def test_no_classes_are_pinned_in_a_store(store: Locations):
+    """Only the classes that its keeper pinned count there."""
+    benchmark = Benchmark.model_validate({**yaml.safe_load(SMALL), "name": "small"})
+    pinned_at = store.class_map("small")
+
+    with pytest.raises(DataRootError, match=re.escape(str(pinned_at))):
+        load_class_map(benchmark, store, find_classes=lambda: CLASS_MAP.classes)
+    assert pin_class_map(pinned_at, lambda: CLASS_MAP.classes) == load_class_map(benchmark, store)
 
 
 def test_shards_in_both_places_are_refused(store: Locations):
