@@ -316,18 +316,20 @@ def test_a_subset_needs_the_shards_of_its_severities_only(archived):
 
 
 def test_a_method_of_ones_own_is_planned_with_the_passes_of_its_entry(finished):
-    """Ten times the passes are expected to take ten times as long, while neither was timed."""
+    """At the pace of its model, not of others; ten times the passes are expected to take ten times as long."""
     path = "tta_pipeline_tests.methods.own_method"
     light, heavy = ({"model": "cnn", "method": f"{path}:{name}"} for name in ("LAST_CLASS", "HEAVY_LAST_CLASS"))
     change(finished, experiments={**yaml.safe_load(SMALL)["experiments"], "light": light, "heavy": heavy})
     benchmark = load_all_benchmarks(finished).benchmark("small")
     results = ExperimentResults(benchmark=benchmark, experiment_name="light", locations=finished)
-    costs = Costs.from_database(benchmark, finished)
+    costs = replace(Costs.from_database(benchmark, finished), of_models={"cnn": 0.5, "slow": 8.0, "slower": 9.0})
+    unknown = replace(costs, of_models={"slow": 8.0, "slower": 9.0})
 
     (plan,) = results.plans(results.keys[0])
 
-    assert costs.is_timed
-    assert costs.expected_s("heavy", plan) == pytest.approx(10 * costs.expected_s("light", plan))
+    assert (75.0, 750.0) == tuple(costs.expected_s(name, plan) for name in ("light", "heavy"))
+    assert 150 * 8.5 == unknown.expected_s("light", plan)
+    assert 150 == replace(costs, of_models={}).expected_s("light", plan)
 
 
 def test_a_measured_time_is_divided_by_the_passes_of_its_method(finished, monkeypatch):
