@@ -179,6 +179,19 @@ def test_scores_agree_with_each_other(shard_set: ShardSet):
     assert result.calibration.ece == result.calibration.bins.ece
 
 
+def test_an_accelerator_that_was_shared_is_recorded_so(shard_set: ShardSet):
+    """Its times are not those of a run that had it alone; for a CPU the number means nothing."""
+    by, subject = evaluator("source"), replace(SUBJECT, streams_per_device=4)
+    by.start(shard_set.manifest, seed=0)
+    measurement = by.evaluate(open_stream([shard_set.folder]), lambda _: None, segment=("fog|5", 0))
+
+    of_devices = (replace(measurement, device=torch.device(name)) for name in ("mps", "cpu"))
+
+    assert [4, None] == [
+        each.row.machine.streams_per_device for one in of_devices for each in build_records(subject, one)
+    ]
+
+
 def test_adaptation_that_ends_in_one_class_is_marked(shard_set: ShardSet):
     """Every logit is a number, and the error is that of a broken model all the same; a source model is what it is."""
 
