@@ -14,6 +14,7 @@ from tta_pipeline.evaluation.experiment_results import ExperimentResults
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.inputs import Inputs, SharedCache
 from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.evaluation.run_experiment import Board
 from tta_pipeline.shards.set_facts import Manifest
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, NOISE, SEVERITY_5, evaluated, inputs_of, results_of
@@ -63,6 +64,20 @@ def test_manifests_are_read_when_their_segment_is_reached(data: Locations):
     assert 1 == len(list(islice(found, 1)))
     with pytest.raises(ManifestError, match="contrast"):
         next(found)
+
+
+def test_the_shards_that_were_opened_decide(data: Locations):
+    """Though others were in their folder when finished cells were looked for."""
+    own = results_of(data)
+    inputs, (plan,) = inputs_of(own), own.plans(CONTRAST_5)
+    (before,) = inputs.stream_fingerprints(plan)
+    others = open_stream([data.shards("small", Cell(corruption=CONTRAST_5.corruption, severity=3))])
+
+    inputs.note_opened((CONTRAST_5,), others)
+
+    (after,) = inputs.stream_fingerprints(plan)
+    shown = [others.manifests[0].sha256 in each.text for each in (before, after)]
+    assert [False, True] == shown
 
 
 def test_a_person_is_told_which_shards_are_others(data: Locations):
