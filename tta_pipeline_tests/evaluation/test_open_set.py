@@ -1,6 +1,7 @@
 """Streams with unknown images: each is read once, enters no error, and is told from known ones as scikit-learn says."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from tta_pipeline.benchmarks.shard_settings import ShardSettings
+from tta_pipeline.data.images.kinds import FolderSection
 from tta_pipeline.data.images.kinds.digits import GeneratedDigits, LettersSettings, generate_cell
 from tta_pipeline.data.images.kinds.letters import LETTERS
 from tta_pipeline.data.labels.class_map import ClassMap
@@ -118,11 +120,12 @@ def test_the_order_is_a_function_of_seed_and_manifests(both: Locations):
 
 
 def test_unknown_images_do_not_change_what_source_says_of_known_ones(both: Locations):
-    """Its predictions for known images are those of the closed stream, and each unknown one is counted beside them."""
-    closed, found = (
-        evaluated(results_of(both, method="source", protocol=each), CONTRAST_5)[0]
-        for each in ("reset_each_shift", OPEN)
-    )
+    """Each is counted beside them; without clean images, which set the threshold, only what needs it is missing."""
+    closed_own, own = (results_of(both, method="source", protocol=each) for each in ("reset_each_shift", OPEN))
+    images = FolderSection(kind="folder", root=both.root)
+    bare = replace(own, benchmark=own.benchmark.model_copy(update={"images": images, "subset": True}))
+
+    (closed,), (found,) = evaluated(closed_own, CONTRAST_5), evaluated(bare, CONTRAST_5)
 
     assert closed["num_unknown"] is closed["auroc"] is closed["h_score"] is None
     assert (NUM_KNOWN, NUM_UNKNOWN) == (found["num_samples"], found["num_unknown"])
@@ -132,6 +135,7 @@ def test_unknown_images_do_not_change_what_source_says_of_known_ones(both: Locat
     same = ("predictions_sha256", "error", "nll", "brier", "ece", "mean_entropy")
     assert {name: closed[name] for name in same} == {name: pytest.approx(found[name]) for name in same}
     assert found["protocol"] == "reset_each_shift_open"
+    assert found["known_threshold"] is found["unknown_rejected"] is found["h_score"] is None
 
 
 def test_the_scores_are_those_of_a_plain_loop(both: Locations):
