@@ -11,7 +11,7 @@ from tta_pipeline.benchmarks.experiment_specs import Experiment
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.benchmarks.stream_plans import partition_keys, stream_plans
-from tta_pipeline.domain.cells import StreamKey
+from tta_pipeline.domain.cells import WHOLE, StreamKey
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline_tests.conftest import SMALL
 
@@ -58,6 +58,19 @@ def test_clean_images_come_where_they_are_asked_for():
         own = benchmark(protocol={"shift": "continual", "clean": clean})
         (plan,) = stream_plans(own, "own", StreamKey(severity=5))
         assert expected == [cell.key for segment in plan.segments for cell in segment.cells]
+
+
+def test_severities_rise_and_fall_in_a_gradual_stream():
+    """Whatever their order in the file."""
+    experiments = {"own": {"model": "cnn", "method": "norm", "protocol": "gradual"}}
+    content = {**yaml.safe_load(SMALL), "name": "small", "severities": [5, 2, 3], "experiments": experiments}
+    own = Benchmark.model_validate(content)
+
+    (plan,) = stream_plans(own, "own", WHOLE)
+
+    cells = [segment.cells[0] for segment in plan.segments]
+    assert [2, 3, 5, 3, 2] * 2 == [cell.severity for cell in cells]
+    assert ["gaussian_noise"] * 5 + ["contrast"] * 5 == [cell.corruption for cell in cells]
 
 
 def test_a_seeded_order_of_corruptions_is_one_of_the_seed():

@@ -43,9 +43,12 @@ def test_pixels_are_those_of_pillow(shard_set: ShardSet, tree):
 
 
 def test_batches_are_full_but_for_the_last(shard_set: ShardSet):
-    """20 samples in batches of 6 are three full ones and one of two; the length says four."""
-    assert [6, 6, 6, 2] == [len(batch.labels) for batch in stream(shard_set)]
+    """20 samples in batches of 6 are three full ones and one of two; the length says four, the memory is for six."""
+    batches = list(stream(shard_set))
+
+    assert [6, 6, 6, 2] == [len(batch.labels) for batch in batches]
     assert 4 == len(stream(shard_set))
+    assert {6} == {batch.images.untyped_storage().nbytes() // (3 * 32**2) for batch in batches}
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 4])
