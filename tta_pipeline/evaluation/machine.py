@@ -14,6 +14,7 @@ import torch
 
 from tta_pipeline.errors import SettingsError
 from tta_pipeline.evaluation.device.devices import device_name
+from tta_pipeline.util.files import node_local_folder
 from tta_pipeline.util.local_paths import url_problem
 
 _MAX_THREADS = 8
@@ -48,6 +49,18 @@ class Machine:
     def num_threads(self) -> int:
         """Number of decoding threads of this process."""
         return self.decode_threads or default_decode_threads()
+
+    @property
+    def cache(self) -> Path | None:
+        """The folder `cache_dir`; None if it is empty."""
+        return Path(self.cache_dir).expanduser() if self.cache_dir else None
+
+    @property
+    def local_scratch(self) -> Path | None:
+        """The folder `local_scratch_dir`; None if it is empty."""
+        if self.local_scratch_dir == "$TMPDIR":
+            return node_local_folder()
+        return Path(self.local_scratch_dir).expanduser() if self.local_scratch_dir else None
 
 
 def default_decode_threads() -> int:

@@ -29,7 +29,6 @@ from tta_pipeline.results.evaluation_record import Evaluation
 from tta_pipeline.results.plans import Plan, PlannedSegment, PlannedStream, drop_other_plans, write_plan
 from tta_pipeline.results.result_files import StoredResult
 from tta_pipeline.results.tuning_criteria import Probe
-from tta_pipeline.util.files import node_local_folder
 from tta_pipeline.util.locks import locked
 
 Rows = tuple[Evaluation, ...]
@@ -295,24 +294,19 @@ def _make_evaluator(inputs: Inputs, stack: ExitStack, tell: Callable[[str], None
     machine, experiment = inputs.machine, inputs.experiment
     for other in find_other_transforms(experiment.benchmark, [experiment.spec.model]):
         tell(str(other))
-    copies = ShardCache(root=_local_scratch(machine), limit_bytes=machine.local_scratch_limit_bytes)
-    decoded = DecodedCache(folder=Path(machine.cache_dir), limit_bytes=machine.cache_limit_bytes, cache=copies)
+    copies = ShardCache(root=machine.local_scratch, limit_bytes=machine.local_scratch_limit_bytes)
+    kept = None
+    if machine.cache:
+        kept = DecodedCache(folder=machine.cache, limit_bytes=machine.cache_limit_bytes, cache=copies)
     return Evaluator(
         experiment=experiment.resolved.experiment,
         model=inputs.model,
         image_size=inputs.image_size,
         device=stack.enter_context(leased_device(machine.device, tell, num_streams=machine.streams_per_device)),
         num_threads=machine.num_threads,
-        open_pixels=decoded.open_pixels if machine.cache_dir else partial(StoredPixels, cache=copies),
-        kept_in=decoded if machine.cache_dir else None,
+        open_pixels=kept.open_pixels if kept else partial(StoredPixels, cache=copies),
+        kept_in=kept,
         source=inputs.source,
         known_clean=inputs.known_clean,
         probes=inputs.probes,
     )
-
-
-def _local_scratch(machine: Machine) -> Path | None:
-    if not machine.local_scratch_dir:
-        return None
-    is_default = machine.local_scratch_dir == "$TMPDIR"
-    return node_local_folder() if is_default else Path(machine.local_scratch_dir).expanduser()

@@ -1,7 +1,10 @@
 """A run whose shards are copied to a local disk has the same results."""
 
 import json
+import os
 from pathlib import Path
+
+import pytest
 
 from tta_pipeline.defs.resources import Compute
 from tta_pipeline_tests.conftest import SMALL, Project, copy_benchmark, new_project
@@ -34,6 +37,17 @@ def test_staged_cells_give_the_same_predictions(sweep: Project, tmp_path: Path):
     ]
     shards = {shard["sha256"] for path in manifests for shard in json.loads(path.read_text())["shards"]}
     assert shards == {path.stem for path in (tmp_path / "stage" / "tta_pipeline-shards").glob("*.tar")}
+
+
+def test_folders_are_named_as_in_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Or not at all, so that nothing is kept."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    machines = [Compute(local_scratch_dir=name).machine() for name in ("$TMPDIR", "~/stage", "")]
+
+    at_home = Path.home() / "stage"
+    assert [tmp_path / f"tta_pipeline-{os.getuid()}", at_home, None] == [each.local_scratch for each in machines]
+    assert (at_home, None) == (Compute(cache_dir="~/stage").machine().cache, machines[0].cache)
 
 
 def test_limits_of_caches_are_in_gib():
