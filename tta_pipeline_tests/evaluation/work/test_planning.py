@@ -319,16 +319,17 @@ def test_a_method_of_ones_own_is_planned_with_the_passes_of_its_entry(finished):
     """At the pace of its model, not of others; ten times the passes are expected to take ten times as long."""
     path = "tta_pipeline_tests.methods.own_method"
     light, heavy = ({"model": "cnn", "method": f"{path}:{name}"} for name in ("LAST_CLASS", "HEAVY_LAST_CLASS"))
-    change(finished, experiments={**yaml.safe_load(SMALL)["experiments"], "light": light, "heavy": heavy})
+    few = {**light, "subset": {"first": 64}}
+    change(finished, experiments={**yaml.safe_load(SMALL)["experiments"], "light": light, "heavy": heavy, "few": few})
     benchmark = load_all_benchmarks(finished).benchmark("small")
     results = ExperimentResults(benchmark=benchmark, experiment_name="light", locations=finished)
     costs = replace(Costs.from_database(benchmark, finished), of_models={"cnn": 0.5, "slow": 8.0, "slower": 9.0})
-    unknown = replace(costs, of_models={"slow": 8.0, "slower": 9.0})
+    unknown = replace(costs, of_models={"slow": 8.0, "slower": 9.0}, counts={SMALL_CELLS[1]: 100, SMALL_CELLS[2]: 202})
 
     (plan,) = results.plans(results.keys[0])
 
-    assert (75.0, 750.0) == tuple(costs.expected_s(name, plan) for name in ("light", "heavy"))
-    assert 150 * 8.5 == unknown.expected_s("light", plan)
+    assert [75.0, 750.0, 32.0] == [costs.expected_s(name, plan) for name in ("light", "heavy", "few")]
+    assert 151 * 8.5 == unknown.expected_s("light", plan)
     assert 150 == replace(costs, of_models={}).expected_s("light", plan)
 
 
