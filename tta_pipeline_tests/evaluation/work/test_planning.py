@@ -323,13 +323,16 @@ def test_a_method_of_ones_own_is_planned_with_the_passes_of_its_entry(finished):
     change(finished, experiments={**yaml.safe_load(SMALL)["experiments"], "light": light, "heavy": heavy, "few": few})
     benchmark = load_all_benchmarks(finished).benchmark("small")
     results = ExperimentResults(benchmark=benchmark, experiment_name="light", locations=finished)
-    costs = replace(Costs.from_database(benchmark, finished), of_models={"cnn": 0.5, "slow": 8.0, "slower": 9.0})
-    unknown = replace(costs, of_models={"slow": 8.0, "slower": 9.0}, counts={SMALL_CELLS[1]: 100, SMALL_CELLS[2]: 202})
+    measured = Costs.from_database(benchmark, finished)
+    pace, counts = {"slow": 8.0, "slower": 9.0}, {SMALL_CELLS[1]: 300, SMALL_CELLS[2]: 402}
+    unknown = replace(measured, of_models=pace, counts=counts)
+    own_count = {SMALL_CELLS[0]: measured.counts[SMALL_CELLS[0]]}
+    costs = replace(measured, of_models={"cnn": 0.5, **pace}, counts={**own_count, **counts})
 
-    (plan,) = results.plans(results.keys[0])
+    (plan,) = results.plans(SMALL_CELLS[0])
 
     assert [75.0, 750.0, 32.0] == [costs.expected_s(name, plan) for name in ("light", "heavy", "few")]
-    assert 151 * 8.5 == unknown.expected_s("light", plan)
+    assert 351 * 8.5 == unknown.expected_s("light", plan)
     assert 150 == replace(costs, of_models={}).expected_s("light", plan)
 
 
