@@ -63,13 +63,16 @@ def test_a_pair_that_predicts_the_same_is_told_so():
 
 
 def test_a_pair_with_the_source_model_is_over_every_seed():
-    """Its predictions are the same in every order, so one run of it has a partner in each run of a method."""
+    """Its predictions are the same in every order: one run has a partner in each of a method's runs of the cell."""
     source = replace(judged(True, True, False, False), ignores_stream=True)
     tent = {f"{seed}": replace(judged(True, False, False, False), seed=seed, order_hash=f"{seed}") for seed in (1, 2)}
 
-    (pair,) = compare_pairs({"source": {"0": source}, "tent": tent}).values()
+    other = {"5": replace(source, cell="fog|5")}
 
-    assert pair.change is not None
-    assert (2, -0.25) == (pair.change.num_seeds, pair.change.mean)
-    assert pair.covers_both
-    assert pair.same_order
+    for more_of_source, more_of_tent in (({}, {}), (other, {}), ({}, other)):
+        (pair,) = compare_pairs({"source": {"0": source} | more_of_source, "tent": tent | more_of_tent}).values()
+
+        assert pair.change is not None
+        assert (2, -0.25) == (pair.change.num_seeds, pair.change.mean)
+        assert pair.covers_both == (not more_of_source and not more_of_tent)
+        assert pair.same_order

@@ -73,14 +73,14 @@ def test_results_that_were_made_again_replace_the_old_ones(locations: Locations)
 
 
 def test_moved_and_removed_results_count_no_more(locations: Locations):
-    """And count again once they are back."""
+    """Nor do those in a hidden folder, such as a snapshot; they count again once they are back."""
     folder = locations.results("made") / "fog-1"
-    folder.rename(locations.root / "aside")
+    hidden = folder.rename(folder.with_name(".snapshot"))
 
-    publish_metrics(locations)
+    assert () == publish_metrics(locations).set_aside
     assert [(5, 0.5)] == errors(locations)
 
-    (locations.root / "aside").rename(folder)
+    hidden.rename(folder)
     assert 1 == publish_metrics(locations).num_added
     assert [(1, 0.25), (5, 0.5)] == errors(locations)
 
