@@ -72,8 +72,9 @@ def test_groups_go_from_left_to_right():
 
 
 def test_definitions_load():
-    """Everything resolves: dependencies, partitions, checks and resources."""
+    """Everything resolves: dependencies, partitions, resources, and checks, each of which the web UI can start."""
     dg.Definitions.validate_loadable(defs)
+    assert all(each.can_subset for each in defs.asset_checks)
 
 
 def test_loading_imports_nothing_heavy_and_sharding_no_torch():

@@ -23,10 +23,11 @@ from PIL import Image
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.definitions import build_definitions
-from tta_pipeline.domain.locations import Locations
+from tta_pipeline.domain.locations import ADDED, RESULTS, Locations
 from tta_pipeline.errors import ReportError
 from tta_pipeline.report.figure_style import as_pdf, as_svg
 from tta_pipeline.report.formats import as_csv
+from tta_pipeline.report.pages.cells import class_errors
 from tta_pipeline.report.pages.comparison import p_values_beside, verdict_on
 from tta_pipeline.report.pages.headline import headline
 from tta_pipeline.report.pages.report import (
@@ -46,6 +47,7 @@ from tta_pipeline.report.tables import query
 from tta_pipeline.report.training_figures import learning_curves_of_run
 from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
+from tta_pipeline.results.names import PLANS
 from tta_pipeline.results.plans import drop_other_plans
 from tta_pipeline.results.result_files import store_result
 from tta_pipeline.results.training_record import TrainingEpoch
@@ -398,7 +400,10 @@ def test_the_report_publishes_all_the_same(half: Locations):
 
 @pytest.fixture(scope="module")
 def one(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
-    """A copy with one experiment, over streams by now, which has a result of one cell, with its report."""
+    """A copy with one experiment, over streams by now, which has a result of one cell, with its report.
+
+    There is a plan of somebody else.
+    """
     experiment = "  norm: {model: cnn, method: norm, batch_size: 32, protocol: continual}\n"
     text = SMALL[: SMALL.index("  source: {")] + experiment
     there = copied_results(sweep, tmp_path_factory.mktemp("one"), text=text).locations
@@ -407,6 +412,8 @@ def one(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
         if stored.result.key in ("gaussian_noise-3", "gaussian_noise-5", "contrast-3"):
             stored.path.unlink()
     publish_metrics(there)
+    shutil.rmtree(there.root / "small" / "intervals")
+    shutil.copytree(there.results("small") / PLANS, there.root / ADDED / "alice" / RESULTS / "small" / PLANS)
     assert 1 == write_small(there).num_experiments
     return there
 
@@ -424,6 +431,11 @@ def test_a_report_of_one_experiment_says_only_what_there_is(one: Locations):
 def test_a_benchmark_of_streams_links_to_what_is_there(one: Locations):
     """The database still has cells that are no longer cells of a stream."""
     assert not dead_links(one.report("small"))
+
+
+def test_intervals_of_ones_own_results_alone_are_not_kept(one: Locations):
+    """The leaderboard reads predictions of others, too, and the report does not."""
+    assert not (one.root / "small" / "intervals").exists()
 
 
 def test_a_chart_is_copied_from_the_earlier_report_only_if_it_is_the_same(tmp_path: Path):
@@ -509,6 +521,19 @@ def test_learning_curves_have_a_point_for_each_value_that_is_known(epochs: list[
             known = [getattr(each, f"{part}_{quantity}") for each in epochs]
             assert [value for value in known if value is not None] == drawn.get(label, [])
         assert all(value < axis.get_ylim()[1] for values in drawn.values() for value in values)
+
+
+def test_the_classes_on_which_experiments_differ_most_are_shown():
+    """Twelve of thirteen, in their order, rather than one without a sample."""
+
+    def entry(num_correct: int) -> SimpleNamespace:
+        counts = SimpleNamespace(num_samples=[10] * 12 + [0], num_correct=[10] + [num_correct] * 11 + [0])
+        return SimpleNamespace(row=SimpleNamespace(scores=SimpleNamespace(class_counts=counts)))
+
+    shown = class_errors(SimpleNamespace(classes="abcdefghijklm", first={"tent": entry(10), "norm": entry(5)}))
+
+    assert list("abcdefghijkl") == [each.name for each in shown]
+    assert [{"tent": 0, "norm": 0}] + [{"tent": 0, "norm": 0.5}] * 11 == [each.errors for each in shown]
 
 
 def test_the_headline_corrects_for_all_experiments_beside_the_best():
