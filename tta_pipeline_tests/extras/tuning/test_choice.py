@@ -158,6 +158,10 @@ def test_a_choice_by_one_image_at_the_edge_of_the_grid_is_said():
     assert "lr 0.001 is the least value" in edge
     assert (edge,) == of_many_images(run).cautions()
     assert () == inside.cautions()
+    other = [trial(f'{{"lr": {lr}}}', {"spatter|5": error}) for lr, error in zip(lrs, (0.5, 0.27, 0.26), strict=True)]
+    told_apart, edge = choice(*other, grid='{"lr": [0.001, 0.01, 0.1]}').cautions()
+    assert "1 of the other 2 trials: errors of 26.0% to 27.0%" in told_apart
+    assert "lr 0.1 is the largest value" in edge
 
 
 def of_many_images(run: TuningRun) -> TuningRun:
