@@ -23,11 +23,13 @@ from PIL import Image
 from tta_pipeline.benchmarks.load_files import load_benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.definitions import build_definitions
+from tta_pipeline.domain.cells import CLEAN, WHOLE
 from tta_pipeline.domain.locations import ADDED, RESULTS, Locations
 from tta_pipeline.errors import ReportError
 from tta_pipeline.report.figure_style import as_pdf, as_svg
 from tta_pipeline.report.formats import as_csv
-from tta_pipeline.report.pages.cells import class_errors
+from tta_pipeline.report.pages.cell_pages import _launch_command
+from tta_pipeline.report.pages.cells import chart_data, class_errors
 from tta_pipeline.report.pages.comparison import p_values_beside, verdict_on
 from tta_pipeline.report.pages.headline import headline
 from tta_pipeline.report.pages.report import (
@@ -56,7 +58,7 @@ from tta_pipeline_tests.conftest import SMALL, Project, copied_results
 from tta_pipeline_tests.evaluation.small import CONTRAST_5
 from tta_pipeline_tests.flat_facts import changed
 from tta_pipeline_tests.result_paths import results_of
-from tta_pipeline_tests.results.database.made import evaluation_at, forge
+from tta_pipeline_tests.results.database.made import evaluation, evaluation_at, forge
 from tta_pipeline_tests.results.database.trained import epoch, record_training, training_run
 
 SOMETIMES = (
@@ -534,6 +536,36 @@ def test_the_classes_on_which_experiments_differ_most_are_shown():
 
     assert list("abcdefghijkl") == [each.name for each in shown]
     assert [{"tent": 0, "norm": 0}] + [{"tent": 0, "norm": 0.5}] * 11 == [each.errors for each in shown]
+
+
+@pytest.mark.parametrize(
+    ("stream", "rest"),
+    [
+        ("contrast|5", "small/evaluation/tent' --partition 'contrast|5'"),
+        (WHOLE.key, "small/evaluation/tent'"),
+        (CLEAN.key, "small/clean/evaluation/tent'"),
+    ],
+)
+def test_the_command_that_repeats_an_evaluation_names_its_partition_if_it_has_one(stream: str, rest: str):
+    """An asset over one stream, or of clean images, has no partitions to choose from."""
+    entry = SimpleNamespace(stream=stream, experiment="tent")
+
+    assert f"dg launch --assets '{rest}" == _launch_command(SimpleNamespace(name="small"), entry)
+
+
+def test_the_charts_of_a_cell_show_its_bins_and_batches():
+    """Accuracy is that of known images; a last batch of few images joins the one before."""
+    row = evaluation(num_samples=87, error=1 - 54 / 87)
+    batches = replace(
+        row.time.batches, num_samples=(40, 40, 15), num_unknown=(8, 0, 0), num_correct=(30, 20, 4),
+        num_resets=(0, 1, 0), data_wait_s=(0.1, 0.1, 0.1), compute_s=(0.3, 0.3, 0.15),
+    )  # fmt: skip
+
+    shown = chart_data(changed(row, batches=batches))
+
+    assert [(0.5, 0.621, 87)] == shown.bins
+    assert [(40, 0.938, 10.0), (95, 0.436, 11.8)] == shown.batches
+    assert [80] == shown.resets
 
 
 def test_the_headline_corrects_for_all_experiments_beside_the_best():
