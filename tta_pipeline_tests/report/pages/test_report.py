@@ -28,7 +28,7 @@ from tta_pipeline.domain.locations import ADDED, RESULTS, Locations
 from tta_pipeline.errors import ReportError
 from tta_pipeline.report.figure_style import as_pdf, as_svg
 from tta_pipeline.report.formats import as_csv
-from tta_pipeline.report.pages.cell_pages import _launch_command
+from tta_pipeline.report.pages.cell_pages import _facts, _launch_command
 from tta_pipeline.report.pages.cells import chart_data, class_errors
 from tta_pipeline.report.pages.comparison import p_values_beside, verdict_on
 from tta_pipeline.report.pages.headline import headline
@@ -551,6 +551,17 @@ def test_the_command_that_repeats_an_evaluation_names_its_partition_if_it_has_on
     entry = SimpleNamespace(stream=stream, experiment="tent")
 
     assert f"dg launch --assets '{rest}" == _launch_command(SimpleNamespace(name="small"), entry)
+
+
+def test_what_experiments_share_is_said_once_and_what_differs_is_a_table():
+    """A fact that one of three has otherwise is in the table, with the value of each."""
+    rows = {f"tent_{n}": evaluation(compute_threads=n, num_cores=7 + n // 3, cpu_model="EPYC") for n in (1, 2, 3)}
+    results = SimpleNamespace(first={name: SimpleNamespace(row=row) for name, row in rows.items()})
+
+    shown = _facts(results, "made", "Made", ("cpu_model", "num_cores", "compute_threads"))
+
+    assert ["EPYC"] == re.findall(r"<dd>(.*?)</dd>", shown["same"])
+    assert [*"717283"] == re.findall(r"<td[^>]*>(.*?)</td>", shown["table"])
 
 
 def test_the_charts_of_a_cell_show_its_bins_and_batches():
