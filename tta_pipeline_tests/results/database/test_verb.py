@@ -175,6 +175,8 @@ def test_digits_are_not_held_against_imagenet(tmp_path: Path):
         ),
         (PUBLISHED.replace("0.24", "-"), "row 2: the severity is '5' and the error is '-'; expected a whole number"),
         (PUBLISHED.partition("\n")[0], "no errors; expected a row for each cell"),
+        (",fog\n", "begins with , fog; expected the columns experiment"),
+        ("", "is empty; expected the columns experiment"),
     ],
 )
 def test_a_faulty_table_is_refused(ask, tmp_path: Path, text: str, message: str):
