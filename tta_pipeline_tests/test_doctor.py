@@ -401,18 +401,19 @@ def test_a_source_that_is_not_there_is_a_fault_until_all_cells_are_sharded(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("architecture", "damage", "said"),
+    ("architecture", "damage", "classes", "said"),
     [
-        ("resnet18", b"", None),
-        ("resnet34", b"", "weights are missing, first layer1.2"),
-        ("resnet19", b"", "Unknown model resnet19"),
-        ("resnet18", b"x", "has sha256"),
+        ("resnet18", b"", "folders", None),
+        ("resnet34", b"", "folders", "weights are missing, first layer1.2"),
+        ("resnet19", b"", "folders", "Unknown model resnet19"),
+        ("resnet18", b"x", "folders", "has sha256"),
+        ("resnet18", b"", "imagenet", "(7, 512) instead of (1000, 512)"),
     ],
 )
-def test_weights_that_are_not_what_the_file_says_are_a_fault(
-    locations: Locations, tmp_path: Path, architecture: str, damage: bytes, said: str | None
+def test_weights_that_are_not_what_the_file_says_are_a_fault(  # noqa: PLR0917
+    locations: Locations, tmp_path: Path, architecture: str, damage: bytes, classes: str, said: str | None
 ):
-    """Whatever the number of classes, which no class map says yet: the wrong architecture, or other bytes."""
+    """The wrong architecture, other bytes, or another number of classes, unless nothing says yet how many there are."""
     path = tmp_path / "mine.safetensors"
     save_file(resnet18(num_classes=7).state_dict(), path)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -420,7 +421,7 @@ def test_weights_that_are_not_what_the_file_says_are_a_fault(
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "mine.yaml").write_text(
         f"title: Mine\nimages: {{kind: folder, root: {tmp_path}}}\ncorruptions: [fog]\nseverities: [5]\n"
-        "image_size: 32\nshards: {samples_per_shard: 60}\n"
+        f"image_size: 32\nshards: {{samples_per_shard: 60}}\nclass_map: {classes}\n"
         f"models: {{cnn: {{kind: checkpoint, architecture: {architecture}, path: {path}, "
         f"sha256: '{sha256}', mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}}}\n"
         "experiments: {a: {model: cnn, method: source}}\n"
