@@ -118,11 +118,13 @@ def test_why_answers_for_a_cell_without_shards(project: Locations):
     shutil.rmtree(project.shards("small", Cell(corruption="contrast", severity=5)))
 
     answer, clean = asked("why", "small", "tent", "contrast|5"), asked("why", "small", "source", "clean|0")
+    (facts,) = json.loads(asked("why", "small", "tent", "contrast|5", "--json").stdout)
 
     assert 1 == answer.exit_code == clean.exit_code
     assert "tent/contrast|5: not finished: no shards yet" in in_one_line(answer.output)
     assert "tta-pipeline run small --cell 'contrast|5' --experiment tent" in in_one_line(answer.output)
     assert "source/clean|0: not finished: clean images were added" in in_one_line(clean.output)
+    assert (False, None, None) == (facts["is_finished"], facts["stored"], facts["present"])
 
 
 def test_what_needs_shards_says_whose_are_missing_and_what_makes_them(project: Locations):
