@@ -42,6 +42,7 @@ from tta_pipeline_tests.evaluation.small import (
     run_at,
     unfinished,
 )
+from tta_pipeline_tests.flat_facts import flat_row
 from tta_pipeline_tests.result_paths import result_paths
 from tta_pipeline_tests.results.database.made import evaluation_of
 
@@ -453,9 +454,11 @@ def test_the_result_of_a_budget_says_in_which_batches_there_was_no_adaptation(da
 
 def test_a_frozen_network_that_is_broken_is_named_in_every_cell(data: Locations):
     """The one step that there is time for makes weights infinite: both cells have diverged, with an update or not."""
-    protocol = {"shift": "continual", "adaptation_budget_s": 1e-9}
-    rows = evaluated(results_of(data, protocol=protocol, hyperparameters={"lr": 1e37}), SEVERITY_5)
+    protocol, lines = {"shift": "continual", "adaptation_budget_s": 1e-9}, list[str]()
+    own = results_of(data, protocol=protocol, hyperparameters={"lr": 1e37})
+    rows = [flat_row(row) for row in run_at(own, SEVERITY_5, tell=lines.append)]
 
+    assert ["gaussian_noise|5", "contrast|5"] == [line.partition(":")[0] for line in lines if "infinite" in line]
     assert [True, False] == [row["num_updates"] > 0 for row in rows]
     assert [row["num_batches"] - 1 if row["num_updates"] else row["num_batches"] for row in rows] == [
         row["num_nonfinite_batches"] for row in rows
