@@ -69,11 +69,3 @@ def test_few_parts_read_each_cell(benchmark):
     assert not any(isinstance(key, StreamKey) for key in readers)
     for number, part in enumerate(parts, start=1):
         assert part == Part(number=number, num_parts=7).places(benchmark, places)
-
-
-def test_a_subset_costs_as_much_as_its_images(benchmark):
-    """Of 10,000 images, 1,000 take a tenth of the time."""
-    (memo,) = stream_plans(benchmark, "memo", partition_keys(benchmark, "memo")[0])
-    costs = Costs.from_file(benchmark)
-
-    assert 1000 * benchmark.experiments["memo"].entry.passes == costs.expected_s("memo", memo)
