@@ -70,7 +70,11 @@ def results(rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
         "predictions_sha256", "samples_sha256", "nll", "brier", "ece", "num_correct", "num_batches", "num_forwards",
         "num_updates", "num_adapted_samples", "fingerprint", "order_hash", "diverged",
     )  # fmt: skip
-    return [{name: row[name] for name in names} | {"correct": row["batches"]["num_correct"]} for row in rows]
+    return [
+        {name: row[name] for name in names}
+        | {"correct": row["batches"]["num_correct"], "class_wise_ece": round(row["class_wise_ece"], 9)}
+        for row in rows
+    ]
 
 
 STREAMS = pytest.mark.parametrize(
