@@ -26,6 +26,14 @@ def test_a_list_with_every_name_twice_is_refused_at_once(shard_set: ShardSet, tm
     assert time.perf_counter() - started < 5
 
 
+def test_a_list_may_have_any_order_and_empty_lines(shard_set: ShardSet, tmp_path: Path):
+    """Its samples come as they are stored."""
+    names = shard_set.index.source_names
+    (tmp_path / "list.txt").write_text(f"\n{names[7]} \r\n\n{names[3]}\n \n")
+
+    assert [3, 7] == read_listed_positions(shard_set, tmp_path / "list.txt").tolist()
+
+
 @given(st.integers(1, 6), st.integers(1, 30), st.floats(1, 1e4), st.integers(0, 2**63 - 1))
 def test_a_long_tail_keeps_less_of_each_further_class(num_classes: int, size: int, imbalance_factor: float, seed: int):
     """All of the first class and 1 / factor of the last, by equal steps of the logarithm; none of them twice."""
