@@ -162,6 +162,8 @@ def test_the_scores_are_those_of_a_plain_loop(both: Locations):
 
         truth = np.repeat([1, 0], [len(known), len(unknown)])
         assert row["auroc"] == pytest.approx(roc_auc_score(truth, np.concatenate([known, unknown])), abs=1e-4)
+        found = separation(known, unknown)
+        assert (row["fpr95"], row["aupr"]) == pytest.approx((found.fpr95, found.aupr), abs=0.03)  # an image is 1 / 38
         assert row["known_threshold"] == pytest.approx(threshold, abs=1e-5)
         assert row["unknown_rejected"] == pytest.approx(rejected)
         assert row["h_score"] == pytest.approx(2 * kept * rejected / (kept + rejected))
