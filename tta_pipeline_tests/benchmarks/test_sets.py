@@ -134,6 +134,12 @@ def test_a_faulty_set_leaves_the_others(tmp_path: Path):
         (f"{REST}custom: {{names: [clean]}}\n{FOLDER}", ["clean", "other than clean and train"]),
         (f"{REST}custom: {{names: [a], severities: [2, 1]}}\n{FOLDER}", ["[2, 1]", "ascending"]),
         (f"{REST}custom: {{names: [../a]}}\n{FOLDER}", ["../a"]),
+        (f"{REST}custom: {{names: [a], folders: {{a: ../b}}}}\n{FOLDER}", ["'../b'", "inside the root"]),
+        (f"{REST}custom: {{names: [a], folders: {{b: c}}}}\n{FOLDER}", ["folders lists b", "any of a"]),
+        (f"{REST}custom: {{names: [a], class_folders: numbers}}\n{FOLDER}", ["class_folders", "`classes`"]),
+        (f"{REST}custom: {{names: [a, b], split: s.json}}\n{FOLDER}", ["split is s.json", "2 names"]),
+        (f"{REST}custom: {{names: [a], split_classes: c.txt}}\n{FOLDER}", ["split_classes is c.txt", "add split"]),
+        (f"{REST}custom: {{names: [a], templates: [photo]}}\n{FOLDER}", ["['photo']", "{}"]),
         (f"{REST}custom: {{names: [a, A]}}\n{FOLDER}", ["'A'", "every file system"]),
         (f"{REST}custom: {{names: [Clean]}}\n{FOLDER}", ["Clean", "other than clean and train"]),
         (

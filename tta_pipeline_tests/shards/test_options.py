@@ -91,6 +91,8 @@ def test_images_are_encoded_again_only_when_they_change(write, tree, tmp_path: P
     assert sum(image.size_bytes for image in tree.listing(CELL).images) == kept.manifest.payload_bytes
     assert kept.manifest.encoding.quality is None
 
+    with pytest.raises(ImagesError, match=r"32x32 .*\b33\b"):
+        published(write, tmp_path, quality=10, center_crop=33)
     cropped = published(write, tmp_path, quality=10, center_crop=30)
     assert {"format": "raw", "center_crop": 30, "quality": 10} == cropped.manifest.encoding.model_dump(
         exclude_none=True

@@ -76,14 +76,18 @@ def test_damaged_images_are_left_out_where_that_is_allowed(tree: Path, tmp_path:
     start = data.rindex(b"\xff\xda") + 14  # behind the header of the scan
     damaged = data[:start] + b"\xff\xd8" * 20 + data[start + 40 :]
     (tree / "n01" / "image_000.JPEG").write_bytes(damaged)
+    Image.open(io.BytesIO(data)).save(tree / "n02" / "image.png")
+    with (tree / "n02" / "image.png").open("r+b") as file:
+        file.seek(200)
+        file.write(bytes(50))
 
     kept = sharded(tree, tmp_path / "kept", "--num-shards", "1")
     seen = run("shards", "make", tree, tmp_path / "seen", "--class-dir-depth", "0", "--num-shards", "1", "--decode-all")
     skipped = sharded(tree, tmp_path / "skipped", "--num-shards", "1", "--decode-all", "--skip-corrupt-images")
 
-    assert 5 == kept.manifest.num_samples, "the header and the end are whole"
-    assert (1, True) == (seen.exit_code, "n01/image_000.JPEG) is not an intact image" in seen.stderr)
-    assert (4, ["n01/image_000.JPEG"]) == (
+    assert 6 == kept.manifest.num_samples, "the header and the end are whole"
+    assert (1, True) == (seen.exit_code, ") is not an intact image" in seen.stderr)
+    assert (4, ["n01/image_000.JPEG", "n02/image.png"]) == (
         skipped.manifest.num_samples, [image.name for image in skipped.manifest.source.skipped],
     )  # fmt: skip
 
