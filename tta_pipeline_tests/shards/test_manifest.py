@@ -107,6 +107,14 @@ def test_equal_shards_are_one_set_whoever_lists_them(shard_set: ShardSet, tmp_pa
     assert shard_set.manifest.sha256 == copy.shard_set.manifest.sha256
 
 
+def test_our_own_set_without_its_index_is_not_adopted(shard_set: ShardSet):
+    """As shards of others it would lose what its writer recorded."""
+    (shard_set.folder / "samples.parquet").unlink()
+
+    with pytest.raises(ManifestError, match=rf"^{shard_set.folder} .*manifest\.json does not describe"):
+        adopt(shard_set.folder, CELL, QUIET, benchmark_name="theirs", class_map=CLASS_MAP)
+
+
 def test_other_labels_make_another_set_though_the_shards_are_the_same(shard_set: ShardSet):
     """As of shards with numbers for classes, whose meaning a list elsewhere gives."""
     table = shard_set.index.table

@@ -181,6 +181,8 @@ def test_training_shards_may_be_at_urls(tmp_path: Path):
         ("{kind: folder, root: x}\ntrain_shards: {num_shards: 1}", r"train_shards.*images\.train"),
         ("{kind: shards, root: x, train_files: a.tar}", r"train_files.*'a\.tar'"),
         ("{kind: shards, root: x, files: a/b.tar}", r"files.*'a/b\.tar'"),
+        ("{kind: shards, root: 'https://h/x', files: a.tar}", r"`files` .*\bURL\b"),
+        ("{kind: shards, root: 'https://h/x', devkit: d}", r"`devkit` .*\bURLs\b"),
         ("{kind: shards, root: x, train: 'https://example.org/train'}", r"images\b.*\broot\b.*\btrain\b"),
         (
             "{kind: folder, root: x, train: {path: x, layout: flat}}",

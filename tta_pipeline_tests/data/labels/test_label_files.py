@@ -230,6 +230,7 @@ def test_numbers_from_0_are_labels(tmp_path: Path):
         (b"1\n\n2\n", r"\b2\b.*''"),
         (b"1\na.png 2\n", r"\b2\b.*'a\.png 2'"),
         (b"a.png 1\n2\n", r"\b2\b.*'2'"),
+        (b"file,label,box\na.png,1\n", r"\b2\b.*'a\.png,1'.*\b3\b"),
         (b"a.png 1\na.png 2\n", r"\b2\b.*a\.png"),
         (b"1\n0\n", r"\b2\b.*'0'.*\b1\b.*\b2\b"),
         (b"1\n-1\n", r"\b2\b.*-1"),
