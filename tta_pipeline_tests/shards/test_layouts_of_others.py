@@ -256,12 +256,15 @@ def test_a_wrong_label_among_class_folders_is_refused(tmp_path: Path):
 
 
 def test_a_sample_without_a_class_is_refused(tmp_path: Path):
-    """Its folder is none, since others in it have several."""
+    """Its folder is none, since others in it have several, or may be none, and no class map says so."""
     members = [{"__key__": f"x/{number}", "jpg": jpeg(number), "cls": number} for number in range(2)]
     write_shard(tmp_path / "0.tar", [*members, {"__key__": "x/2", "jpg": jpeg(2)}])
 
     with pytest.raises(ManifestError, match=r"x/2 has no class.*\bx\b"):
         adopted(tmp_path, ("a", "b"))
+    write_shard(tmp_path / "0.tar", [{"__key__": f"{name}/0", "jpg": jpeg(0)} for name in ("n01", "train")])
+    with pytest.raises(ClassMapError, match=r"\bfolder train\b"):
+        adopted(tmp_path)
 
 
 def test_a_folder_and_a_name_that_disagree_are_refused(tmp_path: Path):

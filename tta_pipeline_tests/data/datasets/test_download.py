@@ -154,6 +154,14 @@ def test_a_fault_that_stays_is_one_error(our: Dataset, web: Web, tmp_path: Path,
     assert not (tmp_path / "a" / "noise.tar").exists()
 
 
+def test_an_archive_of_another_size_is_not_received(web: Web, tmp_path: Path):
+    """The server says at once that its file is not that of the publisher."""
+    with pytest.raises(ImagesError, match=rf"{web.url}/noise\.tar.*\b3,000,000\b.*\b3,000,001\b"):
+        fetched(dataset(web, tmp_path / "our.dataset.yaml", size_bytes=SIZE_BYTES + 1), tmp_path / "a")
+
+    assert [] == web.requests()
+
+
 def test_without_facts_from_the_publisher_the_server_says_what_is_whole(web: Web, tmp_path: Path):
     """A cut is seen by the length, and the result says that no md5 was compared."""
     bare = dataset(web, tmp_path / "our.dataset.yaml", md5=None, size_bytes=None)
