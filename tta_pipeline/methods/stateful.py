@@ -80,9 +80,9 @@ def _restore_state(kept: Any, value: Any) -> Any:
         case list():
             pairs = list(zip(kept, value, strict=True))
             _overwrite([(part, its_value) for part, its_value in pairs if isinstance(part, torch.Tensor)])
-            for part, its_value in pairs:
+            for place, (part, its_value) in enumerate(pairs):
                 if not isinstance(part, torch.Tensor):
-                    _restore_state(part, its_value)
+                    kept[place] = _restore_state(part, its_value)
         case _:
             return value
     return kept

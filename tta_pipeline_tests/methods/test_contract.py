@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from tta_pipeline.loading.reader import Batch
 from tta_pipeline.methods import METHODS, build
 from tta_pipeline.methods.entry import Hyperparameters
 from tta_pipeline.methods.method import Method
+from tta_pipeline.methods.stateful import Stateful
 from tta_pipeline.util.source_code import load_reference
 from tta_pipeline_tests.methods.models import (
     ADDED,
@@ -284,6 +285,25 @@ def test_pieces_that_combine_are_kept_together(method: str, pieces: dict):
         assert uninterrupted.num_resets > 0
         resumed.reset()
         assert_same(expected, predictions(resumed, stream()))
+
+
+class Counts(Stateful):
+    """Keeps numbers in lists."""
+
+    state_attrs = ("counts",)
+
+    def __init__(self) -> None:
+        self.counts: list[Any] = [1, [2.5, None]]
+
+
+def test_numbers_in_lists_are_restored():
+    """As those outside of lists, so that a user's method may keep them there."""
+    kept = Counts()
+    state = kept.state_dict()
+    kept.counts[0] = kept.counts[1][1] = 7
+    kept.load_state_dict(state)
+
+    assert [1, [2.5, None]] == kept.counts
 
 
 def test_the_state_of_another_method_or_model_is_refused():
