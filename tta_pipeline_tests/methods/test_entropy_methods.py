@@ -336,7 +336,7 @@ def undecided(model: nn.Sequential) -> nn.Sequential:
     return model
 
 
-@pytest.mark.parametrize(("model", "factor", "alpha", "rate"), [("bn", 3, 0.8, 10.0), ("gn", 8, 0.98, 1000.0)])
+@pytest.mark.parametrize(("model", "factor", "alpha", "rate"), [("bn", 3, 0.8, 10.0), ("gn", 8, 0.98, 200.0)])
 def test_asr_follows_its_formula(model: str, factor: float, alpha: float, rate: float):
     """What is near the output returns to the source where predictions concentrate, and the more the more they do.
 
@@ -355,7 +355,8 @@ def test_asr_follows_its_formula(model: str, factor: float, alpha: float, rate: 
     assert len(left) == method.num_resets
     assert 2 * 12 * 16 == method.num_forwards
     assert 2 < len(left) < len(images)
-    assert ({0} == set(left)) if rate == 1000 else len(set(left)) > 1  # no more than everything is reset
+    assert len(set(left)) > 1
+    assert (rate == 200) == (0 in left)  # where the share is above 1, everything is reset
 
 
 @pytest.mark.parametrize(("reset_margin", "loss"), [(0.0, "come"), (1.0, "entropy"), (1.0, "come")])

@@ -119,6 +119,8 @@ def test_the_texts_decide(spec: OpenClipModel, model: LoadedModel, tmp_path: Pat
 
     assert model.identity == loaded(spec, class_names=["cat", "polar bear", "owl"]).identity
     assert model.identity == loaded(spec, ("0", "1", "2"), class_names=tmp_path / "names.json").identity
+    of_the_paper = [template("{}") for template in open_clip.OPENAI_IMAGENET_TEMPLATES]
+    assert loaded(spec, templates="imagenet").identity == loaded(spec, templates=of_the_paper).identity
     for changes in ({"class_names": ["cat", "ice bear", "owl"]}, {"templates": ["a {}"]}, {"templates": "imagenet"}):
         other = loaded(spec, **changes)
         assert model.identity != other.identity

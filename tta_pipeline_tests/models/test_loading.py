@@ -19,6 +19,7 @@ from torchvision.models import (
 )
 
 from tta_pipeline.benchmarks.model_specs import CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
+from tta_pipeline.data.labels.shipped_lists import shipped_classes
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.methods import build
 from tta_pipeline.models.load_by_name import make_model_of_state
@@ -193,7 +194,7 @@ def checkpoint(path: Path, state: object, **changes: str) -> CheckpointModel:
 
 def loaded_logits(spec: CheckpointModel, images: torch.Tensor) -> torch.Tensor:
     """Return the logits of a checkpoint of ten classes."""
-    model = kind_of(spec).load(ModelContext(name="mine", classes=THOUSAND[:10]))
+    model = kind_of(spec).load(ModelContext(name="mine", classes=shipped_classes("imagenet")[:10]))
     assert (MEAN, STD, spec.sha256) == (model.mean, model.std, model.weights_sha256)
     with torch.inference_mode():
         return model.make().eval()(images)
