@@ -615,6 +615,14 @@ def test_sotta_follows_its_formula():
     assert max(map(len, memory)) < 7
 
 
+def test_sotta_learns_from_no_single_image():
+    """Of two images in turn, the first is kept until the second has come."""
+    settings = {"threshold": 0.1, "update_frequency": 1}
+    _, method = run("sotta", surer(batch_norm_model()), contrasts(num_batches=2, batch_size=1), **settings)
+
+    assert 1 == method.num_updates
+
+
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 8), st.randoms(use_true_random=False))
 def test_a_memory_gives_up_an_image_of_a_class_that_has_the_most(labels: list[int], capacity: int, random: Random):
     """Of its own class if that is one of them; the other images stay, and a copy of the memory goes on alike."""

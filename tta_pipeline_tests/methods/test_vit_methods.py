@@ -61,9 +61,10 @@ def test_the_attention_is_that_of_the_last_block():
 
 
 def test_the_attention_of_timm_is_that_of_the_last_block():
-    """Also with a second token before the patches, and where query and key have norms of their own."""
+    """Also with a second token before the patches, and where query and key have norms of their own and no bias."""
     timm = pytest.importorskip("timm")
-    for name, settings in (("deit_tiny_distilled_patch16_224", {}), ("vit_tiny_patch16_224", {"qk_norm": True})):
+    plain = {"qk_norm": True, "qkv_bias": False}
+    for name, settings in (("deit_tiny_distilled_patch16_224", {}), ("vit_tiny_patch16_224", plain)):
         model = timm.create_model(
             name, img_size=16, patch_size=4, embed_dim=16, depth=2, num_heads=2, **settings
         ).eval()

@@ -99,14 +99,20 @@ def test_a_model_of_the_hub_normalises_as_its_author_says(published: torch.nn.Mo
     assert num_asked == len(hub.asked)
 
 
-def test_its_outputs_are_found_by_their_names(published: torch.nn.Module):
-    """A benchmark with some of the classes, or with all in another order, gets the outputs for them."""
+def test_its_outputs_are_found_by_their_names(published: torch.nn.Module, tmp_path: Path):
+    """A benchmark with some of the classes, or with all in another order, gets the outputs for them.
+
+    The user's names come before the author's.
+    """
     model = kind_of(SPEC).load(ModelContext(name="mine", classes=("fox", "cat")))
     images = torch.rand(2, 3, 32, 32)
 
     assert (3, 0) == model.outputs
     with torch.inference_mode():
         torch.testing.assert_close(published.eval()(images)[:, [3, 0]], model.make_network().eval()(images))
+    (tmp_path / "own.json").write_text(json.dumps(NAMES[::-1]))
+    own = kind_of(SPEC.model_copy(update={"classes": tmp_path / "own.json"}))
+    assert (1, 4) == own.load(ModelContext(name="mine", classes=("fox", "cat"))).outputs
     with pytest.raises(EvaluationError, match=r"\bmine\b\D*\b5\b\D*\b2\b"):
         kind_of(SPEC).load(ModelContext(name="mine", classes=("fox", "hen")))
 
