@@ -13,6 +13,7 @@ from torchvision.models.resnet import Bottleneck, ResNet
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.evaluation.what_adapts import count_adapted_parameters
 from tta_pipeline.methods import build
+from tta_pipeline.methods.domains import Domain, InputMoments
 from tta_pipeline.methods.gradient_free.cma_es import CmaEs
 from tta_pipeline.methods.method import Method
 from tta_pipeline.methods.tokens import ClassTokens, Tokens
@@ -707,6 +708,21 @@ def apart(*domains: tuple[torch.Tensor, torch.Tensor]) -> float:
 def follow(domain: tuple | None, batch: tuple) -> tuple:
     """Return the *domain* after a *batch*."""
     return tuple(0.8 * old + 0.2 * new for old, new in zip(domain, batch, strict=True)) if domain else batch
+
+
+def test_a_domain_follows_the_channels_of_its_batches():
+    """Mean and variance are those over images and positions, wherever the channels are."""
+    images, domain = torch.rand(2, 4, 3, 5, 6), Domain(torch.device("cpu"))
+    layer = nn.BatchNorm2d(3)
+    kept = InputMoments(layer)
+    for batch in images:
+        layer(batch)
+        domain.follow(kept.latest())
+    rows = images.transpose(1, 2).flatten(2)
+
+    assert domain.moments is not None
+    first, second = zip(rows.mean(2), rows.var(2), strict=True)
+    torch.testing.assert_close(torch.stack(follow(first, second)), domain.moments)
 
 
 def plain_imse(stream: list[torch.Tensor], *, threshold: float, weight: float) -> tuple[list[torch.Tensor], list[int]]:
