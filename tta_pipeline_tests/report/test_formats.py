@@ -106,7 +106,7 @@ def _as_json(table: Table) -> str:
 
 
 def _as_html(table: Table) -> str:
-    return as_html(table, name="board", caption="A & B")
+    return as_html(table, name="board", caption="A & B", grouped_by="benchmark")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,16 @@ def _as_html(table: Table) -> str:
     [
         (as_latex, ["x 1 &", r"y \& z", r"Error (\%)", r"\textbf{25.0} &", r"\textbf{2,000}", "llrrr"]),
         (as_markdown, ["x_1", "**25.0%**", "&lt;b&gt;", "**2,000**"]),
-        (_as_html, ["&lt;b&gt;", '<td class="best" data-v="0.25">25.0%</td>', "<caption>A &amp; B"]),
+        (
+            _as_html,
+            [
+                "&lt;b&gt;",
+                '<td class="best" data-v="0.25">25.0%</td>',
+                "<caption>A &amp; B",
+                'colspan="4">benchmark b</th>',
+                '<th scope="row" class="text">x_1</th>',
+            ],
+        ),
         (as_terminal, ["cells", "25.0%", "<b>", "-"]),
         (as_csv, ["0.25", "y & z", "b,<b>,75,,3000.0"]),
         (_as_json, ['"mean_error": null', '"experiment": "<b>"']),
@@ -173,12 +182,15 @@ def test_rows_are_judged_before_columns_are_left_out():
 def test_an_interval_stands_behind_its_value():
     """As the standard deviation does, in one column, and the best is found; a row without any has its value alone."""
     columns = ("benchmark", "experiment", "mean_error", "error_low", "error_high", "sd_error")
-    rows = (("a", "x", 0.25, 0.2, 0.3, 0.004), ("a", "y", 0.5, None, None, 0.01), ("a", "z", 0.75, None, None, None))
+    rows = (
+        ("a", "x", 0.25, 0.2, 0.3, 0.004), ("a", "y", 0.5, None, None, 0.01), ("a", "z", 0.75, None, None, None),
+        ("a", "unfinished", None, None, None, None),
+    )  # fmt: skip
     shown = shorten(Table(columns=columns, rows=rows), ("benchmark", "experiment", "mean_error", "missing"))
 
     assert ("experiment", "mean_error") == shown.columns
     texts = [format_value("mean_error", each) for each in shown.column("mean_error")]
-    assert ["25.0 ± 0.4% [20.0, 30.0]", "50.0 ± 1.0%", "75.0%"] == texts
+    assert ["25.0 ± 0.4% [20.0, 30.0]", "50.0 ± 1.0%", "75.0%", "-"] == texts
     assert {(0, "mean_error")} == best_cells(shown)
     assert r"x & \textbf{25.0 $\pm$ 0.4} {\footnotesize [20.0, 30.0]} \\" in as_latex(shown)
 
