@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.errors import ImagesError, ManifestError, StreamError
 from tta_pipeline.loading.dataset import Shards
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline_tests.conftest import write_tree
 from tta_pipeline_tests.loading.servers import Web, web_server
 
 
@@ -113,18 +115,21 @@ def test_a_method_is_evaluated_on_a_url(shard_set: ShardSet, url: str):
 
 def test_shards_at_urls_are_adopted_where_they_are(shard_set: ShardSet, web: Web, tmp_path: Path):
     """Each gets a manifest in the folder of its cell; they share the classes of the first; the second time is quick."""
-    shutil.copytree(tmp_path / "web" / "data" / "fog" / "5", tmp_path / "web" / "data" / "fog" / "3")
-    without_manifest(tmp_path)
-    shutil.rmtree(tmp_path / "web" / "data" / "fog" / "3")
-    shutil.copytree(tmp_path / "web" / "data" / "fog" / "5", tmp_path / "web" / "data" / "fog" / "3")
+    whole, fewer = (tmp_path / "web" / "data" / "fog" / severity for severity in "35")
+    fewer.rename(whole)
+    write_tree(tmp_path / "images", classes=dict.fromkeys(shard_set.manifest.classes[1:], 2))
+    tta.shard(tmp_path / "images", fewer, num_shards=1, jobs=1)
+    for folder, name in product((whole, fewer), ("manifest.json", "samples.parquet", "checksums.bin")):
+        (folder / name).unlink(missing_ok=True)
     every = f"{web.url}/data/fog/{{3,5}}"
 
     first, second = (adopt(every, "--into", tmp_path / "made", "--json") for _ in range(2))
 
     assert [True, True] == [each["was_built"] for each in json.loads(first.stdout)], first.stderr
     assert [False, False] == [each["was_built"] for each in json.loads(second.stdout)]
-    adopted = tta.open_shards(tmp_path / "made" / "fog" / "5")
+    adopted, second_set = (tta.open_shards(tmp_path / "made" / "fog" / severity) for severity in "35")
     assert shard_set.manifest.shards == adopted.manifest.shards
+    assert shard_set.manifest.classes == second_set.manifest.classes
     np.testing.assert_array_equal(images(tta.open_shards(shard_set.folder)), images(adopted))
     assert not list((tmp_path / "made").rglob("*.tar"))
 
