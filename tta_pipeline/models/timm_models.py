@@ -40,8 +40,9 @@ class Timm(NetworkKind[TimmModel]):
         return timm_transforms(known.to_dict()) if known else ()
 
     def check(self, *, name: str, num_classes: int | None, image_size: int) -> None:
-        """Raise an error if timm has no weights with this tag."""
+        """Raise an error if timm lists no such model, or has no weights with this tag."""
         super().check(name=name, num_classes=num_classes, image_size=image_size)
+        self.check_architecture()
         _published(self.section.architecture)
 
     def check_architecture(self) -> None:

@@ -345,7 +345,10 @@ def test_a_timm_model_is_one_more_library(tmp_path: Path):
     ):
         with pytest.raises(EvaluationError, match=r"'resnet18\.never'.*\bresnet18\.tv_in1k\b"):
             refused()
-    assert () == kind_of(TimmModel(kind="timm", architecture="of_the_user")).own_transforms()
+    unknown = kind_of(TimmModel(kind="timm", architecture="of_the_user"))
+    assert () == unknown.own_transforms()
+    with pytest.raises(EvaluationError, match="of_the_user"):
+        unknown.check(name="t", num_classes=1000, image_size=224)
 
 
 def test_a_vit_of_timm_is_normalised_as_it_was_trained(tmp_path: Path):

@@ -157,22 +157,18 @@ def _download_one(archive: PublishedArchive, path: Path, progress: Reporter) -> 
     """Receive an archive, or the rest of it, under another name; rename and return it once it is whole."""
     assert archive.url is not None
     unfinished = path.with_name(path.name + _UNFINISHED)
+    facts = _fetch_facts(archive)
     with _naming_the_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with unfinished.open("a+b", buffering=0) as file:
             _lock_or_refuse(file, path)
-            try:
-                (facts,) = fetch_file_facts([archive.url])
-                if problem := _problem(archive, facts.size_bytes, archive.md5 or ""):
-                    raise ImagesError(f"{archive.url}: {problem} according to its publisher: see the publisher's page")
-                _forget_another_file(file, archive.url, facts)
-                missing_bytes = facts.size_bytes - file.seek(0, os.SEEK_END)
-                _require_free(missing_bytes, path.parent, path.name)
-                told = _MegabyteProgress(progress(path.name, missing_bytes // _MB, unit="MB"))
-                receive = partial(copy_file, out=file, facts=facts, algorithm="md5", report=told.advance)
+            _forget_another_file(file, archive.url, facts)
+            missing_bytes = facts.size_bytes - file.seek(0, os.SEEK_END)
+            _require_free(missing_bytes, path.parent, path.name)
+            told = _MegabyteProgress(progress(path.name, missing_bytes // _MB, unit="MB"))
+            receive = partial(copy_file, out=file, facts=facts, algorithm="md5", report=told.advance)
+            with _naming_what_to_do():
                 (md5,) = run_ahead(receive, [archive.url])
-            except StreamError as error:
-                raise ImagesError(f"{error}; try again, which resumes, or open this URL in a browser") from None
             if problem := _problem(archive, facts.size_bytes, md5):
                 unfinished.unlink()
                 _note(unfinished).unlink()
@@ -191,6 +187,24 @@ def _download_one(archive: PublishedArchive, path: Path, progress: Reporter) -> 
         is_checked=archive.md5 is not None,
         num_received_bytes=told.num_bytes,
     )
+
+
+def _fetch_facts(archive: PublishedArchive) -> FileFacts:
+    """Return what the server says of an archive; raise an error if its size is another than the publisher's."""
+    assert archive.url is not None
+    with _naming_what_to_do():
+        (facts,) = fetch_file_facts([archive.url])
+    if problem := _problem(archive, facts.size_bytes, archive.md5 or ""):
+        raise ImagesError(f"{archive.url}: {problem} according to its publisher: see the publisher's page")
+    return facts
+
+
+@contextmanager
+def _naming_what_to_do() -> Iterator[None]:
+    try:
+        yield
+    except StreamError as error:
+        raise ImagesError(f"{error}; try again, which resumes, or open this URL in a browser") from None
 
 
 def _forget_another_file(file: FileIO, url: str, facts: FileFacts) -> None:

@@ -159,7 +159,7 @@ def test_an_archive_of_another_size_is_not_received(web: Web, tmp_path: Path):
     with pytest.raises(ImagesError, match=rf"{web.url}/noise\.tar.*\b3,000,000\b.*\b3,000,001\b"):
         fetched(dataset(web, tmp_path / "our.dataset.yaml", size_bytes=SIZE_BYTES + 1), tmp_path / "a")
 
-    assert [] == web.requests()
+    assert ([], []) == (web.requests(), [*(tmp_path / "a").rglob("*")])
 
 
 def test_without_facts_from_the_publisher_the_server_says_what_is_whole(web: Web, tmp_path: Path):
