@@ -150,11 +150,10 @@ def current_metrics(locations: "Locations") -> "Iterator[duckdb.DuckDBPyConnecti
     """
     from tta_pipeline.errors import QuestionError
     from tta_pipeline.results.database.changes import open_if_current
-    from tta_pipeline.results.database.database import open_metrics, plain_errors_of, read_set_aside
+    from tta_pipeline.results.database.database import open_metrics, read_set_aside
 
     try:
         with ExitStack() as stack:
-            stack.enter_context(plain_errors_of(locations.metrics))
             connection = stack.enter_context(open_if_current(locations))
             if connection is None:
                 _bring_up_to_date(locations)

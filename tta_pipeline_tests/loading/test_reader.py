@@ -189,6 +189,8 @@ def test_a_bomb_is_refused_by_its_header():
 
     with pytest.raises(ValueError, match="60000x60000"):
         read_image_header(bomb)
+    with pytest.raises(ValueError, match="60000x60000"):
+        decode_into(bomb, np.empty((32, 32, 3), np.uint8))
 
 
 def test_nothing_in_a_shard_is_executed():

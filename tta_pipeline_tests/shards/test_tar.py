@@ -127,6 +127,14 @@ def test_a_name_that_leads_outside_is_refused(tmp_path: Path, name: str):
         read(tmp_path / "evil.tar")
 
 
+def require_refused_by_both(path: Path, match: str) -> None:
+    """Prove that the reader of shards and the reader of archives refuse the file at *path*."""
+    with pytest.raises(ManifestError, match=match):
+        read(path)
+    with pytest.raises(ImagesError, match=match), opened_tar(path) as stream:
+        list(stream)
+
+
 def test_a_sparse_file_is_refused(tmp_path: Path):
     """GNU tar stores it without its holes, in two ways; read as it lies it would be another file."""
     with (tmp_path / "holes.jpg").open("wb") as file:
@@ -137,13 +145,7 @@ def test_a_sparse_file_is_refused(tmp_path: Path):
         command = ["tar", "--sparse", f"--format={tar_format}", "-cf", "sparse.tar", "holes.jpg"]
         subprocess.run(command, cwd=tmp_path, check=True)
 
-        with pytest.raises(ManifestError, match=rf"sparse\.tar.*{found}"):
-            read(tmp_path / "sparse.tar")
-        with (
-            pytest.raises(ImagesError, match=rf"sparse\.tar.*{found}"),
-            opened_tar(tmp_path / "sparse.tar") as stream,
-        ):
-            list(stream)
+        require_refused_by_both(tmp_path / "sparse.tar", rf"sparse\.tar.*{found}")
 
 
 def pax(size: str) -> bytes:
@@ -217,13 +219,7 @@ def test_a_long_name_without_a_file_is_refused(tmp_path: Path, tar_format: int):
     name = tarfile.TarInfo("n" * 200).tobuf(tar_format)[:-512]
     (tmp_path / "lost.tar").write_bytes(name + archive_end(len(name)))
 
-    with pytest.raises(ManifestError, match=r"lost\.tar.* long name"):
-        read(tmp_path / "lost.tar")
-    with (
-        pytest.raises(ImagesError, match=r"lost\.tar.* long name"),
-        opened_tar(tmp_path / "lost.tar") as stream,
-    ):
-        list(stream)
+    require_refused_by_both(tmp_path / "lost.tar", r"lost\.tar.* long name")
 
 
 def test_a_long_name_of_megabytes_is_refused(tmp_path: Path):
@@ -233,13 +229,7 @@ def test_a_long_name_of_megabytes_is_refused(tmp_path: Path):
     data = header.tobuf(tarfile.GNU_FORMAT) + b"n" * 2**21 + member_header("x", 4) + b"body" + padding(4)
     (tmp_path / "long.tar").write_bytes(data + archive_end(len(data)))
 
-    with pytest.raises(ManifestError, match=r"long\.tar.* 2097152 "):
-        read(tmp_path / "long.tar")
-    with (
-        pytest.raises(ImagesError, match=r"long\.tar.* 2097152 "),
-        opened_tar(tmp_path / "long.tar") as stream,
-    ):
-        list(stream)
+    require_refused_by_both(tmp_path / "long.tar", r"long\.tar.* 2097152 ")
 
 
 def test_a_member_larger_than_any_image_is_refused(tmp_path: Path):

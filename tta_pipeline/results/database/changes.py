@@ -3,14 +3,14 @@
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
 
 from tta_pipeline.domain.locations import Locations
-from tta_pipeline.results.database.database import log_beside, opened, read_set_aside
+from tta_pipeline.results.database.database import log_beside, opened, plain_errors_of, read_set_aside
 from tta_pipeline.results.database.listing import ListedFile, Listing, list_files
 from tta_pipeline.results.database.schema_version import schema_version
 from tta_pipeline.results.names import PLANS
@@ -69,25 +69,21 @@ def open_if_current(locations: Locations) -> Iterator[duckdb.DuckDBPyConnection 
     """Open `metrics.duckdb` for reading if it is whole, has just what the files have, and nobody else writes to it.
 
     Otherwise yield None.
+
+    Raises:
+        RecordError: the database cannot be read in the block.
     """
-    with ExitStack() as stack:
-        yield _enter_if_current(locations, stack)
-
-
-def _enter_if_current(locations: Locations, stack: ExitStack) -> duckdb.DuckDBPyConnection | None:
-    """Open the database until the end of *stack* if it is current; return None if it is not."""
-    if not locations.metrics.exists() or log_beside(locations.metrics).exists():
-        return None
-    with ExitStack() as opening:
-        try:
-            connection, note = opening.enter_context(_as_it_is(locations.metrics))
-            present = _compare(connection, locations, list_files(locations.root))
-        except duckdb.Error:
-            return None
-        if note or present or present.why_anew:
-            return None
-        stack.push(opening.pop_all())
-        return connection
+    current = None
+    with plain_errors_of(locations.metrics), ExitStack() as stack:
+        if locations.metrics.exists() and not log_beside(locations.metrics).exists():
+            with suppress(duckdb.Error):
+                connection, note = stack.enter_context(_as_it_is(locations.metrics))
+                present = _compare(connection, locations, list_files(locations.root))
+                if not (note or present or present.why_anew):
+                    current = connection
+        if current is None:
+            stack.close()
+        yield current
 
 
 def compare(locations: Locations, listing: Listing, *, checks_rows: bool = False) -> Present:

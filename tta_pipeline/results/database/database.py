@@ -71,7 +71,7 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 @contextmanager
 def plain_errors_of(path: Path) -> Iterator[None]:
-    """Raise a `RecordError` where the database at *path* cannot be read; errors of a query stay as they are."""
+    """Raise a `RecordError` if the database at *path* cannot be read; errors of a query stay as they are."""
     try:
         yield
     except duckdb.Error as error:
