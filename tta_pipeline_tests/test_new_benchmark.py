@@ -27,6 +27,7 @@ from tta_pipeline.data.images import detect
 from tta_pipeline.data.images.choose_dataset import Place
 from tta_pipeline.domain.cells import Cell
 from tta_pipeline.domain.locations import Locations
+from tta_pipeline.errors import ImagesError
 from tta_pipeline.extras.new_project.draft_benchmark import EXAMPLES, PAPERS, draft_benchmark
 from tta_pipeline.methods.catalogue import METHODS
 from tta_pipeline.models.model_kind import ModelContext, kind_of
@@ -363,10 +364,12 @@ def test_shifts_of_ones_own_need_no_severities(tmp_path: Path, packing: str):
     ("kind", "other", "name"), [("animals", "things", "cup"), ("new/pets", "old/pets", "cat"), ("2019", "2020", "cat")]
 )
 def test_kinds_of_classes_are_no_shifts(tmp_path: Path, kind: str, other: str, name: str):
-    """Folders around the class folders of uncorrupted images in an archive have other classes, or lie in others."""
+    """Folders around the class folders of uncorrupted images have other classes, or lie in others."""
     write_tree(tmp_path / "all" / kind, classes={"cat": 2, "dog": 2})
     write_tree(tmp_path / "all" / other, classes={name: 2})
 
+    with pytest.raises(ImagesError, match="uncorrupted images"):
+        draft_benchmark("mine", [tmp_path / "all"])
     assert "generated" == written(tmp_path, packed(tmp_path / "all", tmp_path / "all.tar")).images.kind
 
 

@@ -337,6 +337,9 @@ def _without_severities(
         return None
     if any(name.isdecimal() or name in WRAPPERS for name in names):  # classes by number, or the parts of one dataset
         return None
+    classes = [path.name for name in names for path in folders_in(root / name)]
+    if len(names) > 1 and len(set(classes)) == len(classes):  # as animals/cat and things/cup
+        return None
     found = [(name, 0) for name in names if name not in RESERVED_SHIFTS]
     chosen = choose_dataset(found, place, look_into(first.parents[1]))
     elsewhere = tuple((cell, root / cell.corruption) for cell in chosen.cells)
