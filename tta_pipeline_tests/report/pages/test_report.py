@@ -51,7 +51,7 @@ from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.results.database.publication import publish_metrics
 from tta_pipeline.results.names import PLANS
 from tta_pipeline.results.plans import drop_other_plans
-from tta_pipeline.results.result_files import store_result
+from tta_pipeline.results.result_files import predictions_path, store_result
 from tta_pipeline.results.training_record import TrainingEpoch
 from tta_pipeline.util.progress import log_reporter
 from tta_pipeline_tests.conftest import SMALL, Project, copied_results
@@ -145,8 +145,9 @@ def test_the_speed_of_one_cell_makes_no_experiment_the_best(locations: Locations
 def made(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A copy without shards, with a cell that one experiment lacks and one that all lack, with its report.
 
-    The model of one experiment has random weights, as its records say; another ran a second time, half as fast. There
-    is a training, and no database yet; the record of the cell that all lack is damaged for one of them.
+    The model of one experiment has random weights, as its records say; another ran a second time, half as fast, and
+    lost its predictions of a cell. There is a training, and no database yet; the record of the cell that all lack is
+    damaged for one of them.
     """
     there = copied_results(sweep, tmp_path_factory.mktemp("half")).locations
     for path in (there.root / "small" / "shards").rglob("*.tar"):
@@ -163,10 +164,13 @@ def made(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Made:
         row = evaluation_at(stored.path)
         slower = changed(row, wall_s=2 * row.time.wall_s, images_per_s=row.time.images_per_s / 2)
         store_result(there.results("small"), replace(stored.result, run_id="another", evaluations=(slower,)))
+    if predictions := predictions_path(stored.path.parent, row):
+        predictions.unlink()
     record_training(there, training_run(benchmark="small"))
     damaged.parent.mkdir()
     damaged.write_bytes(broken)
     there.metrics.unlink()
+    shutil.rmtree(there.root / "small" / "intervals")
     key = dg.AssetKey(["small", "robustness_report"])
     job = build_definitions(there).resolve_implicit_job_def_def_for_assets([key])
     assert job is not None
@@ -371,6 +375,11 @@ def test_without_shards_there_is_a_report_all_the_same(half: Locations, half_pag
     """Results outlive the images: only the samples are missing, and the page says why."""
     assert re.search(r"Samples: None can be shown. [^<]*00000.tar[^<]*</p>", half_page)
     assert not (half.report("small") / "figures" / "samples.webp").exists()
+
+
+def test_intervals_without_some_predictions_are_not_kept(half: Locations):
+    """Those of one cell are lost, and may be back when the leaderboard is asked for."""
+    assert not (half.root / "small" / "intervals").exists()
 
 
 def test_samples_of_streams_are_not_called_missing(locations: Locations, tmp_path: Path):
