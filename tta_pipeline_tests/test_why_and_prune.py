@@ -46,6 +46,7 @@ from tta_pipeline.results.result_files import (
     void_result,
 )
 from tta_pipeline.shards.shard_set import ShardSet
+from tta_pipeline.util.software_versions import software_versions
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project, copied_results, in_one_line, launcher
 from tta_pipeline_tests.evaluation.small import killed_after
 from tta_pipeline_tests.flat_facts import changed
@@ -110,6 +111,19 @@ def test_why_names_the_part_that_differs(project: Locations):
     assert "not finished: changed since: method.hyperparameters.lr was 0.001, is 0.125" in in_one_line(answer.output)
     assert 0.125 == facts[0]["present"]["method"]["hyperparameters"]["lr"]
     assert 0.001 == facts[0]["stored"]["method"]["hyperparameters"]["lr"]
+
+
+def test_why_shows_a_part_once_and_libraries_whose_version_differs(project: Locations, monkeypatch: pytest.MonkeyPatch):
+    """Another version alone makes nothing out of date, and versions that are the same are not shown."""
+    change(project, "method: tent,", "method: tent, hyperparameters: {lr: 0.125},")
+    present = {**software_versions(), "torch": "99.9"}
+    monkeypatch.setattr("tta_pipeline.evaluation.explanation.software_versions", lambda: present)
+
+    rows = [line.split() for line in asked("why", "small", "tent", "contrast|5", "--all").output.splitlines()]
+
+    assert [["0.001", "0.125", "differs"]] == [row[1:] for row in rows if row[:1] == ["method.hyperparameters.lr"]]
+    (version,) = (row[2:] for row in rows if row[:2] == ["version", "of"])
+    assert ["torch", "99.9", "outdates", "nothing"] == [version[0], *version[2:]]
 
 
 def test_why_answers_for_a_cell_without_shards(project: Locations):

@@ -111,6 +111,21 @@ def test_every_sample_is_counted(shard_set: ShardSet):
     assert result.time.time_to_first_batch_s <= result.time.data_wait_s
 
 
+@pytest.mark.parametrize("num_together", [1, 36])
+def test_batches_give_the_same_scores_one_by_one_and_together(
+    shard_set: ShardSet, monkeypatch: pytest.MonkeyPatch, num_together: int
+):
+    """The probabilities of a long pass are scored as often as there are so many; 36 are two batches."""
+    expected = evaluate(shard_set)
+    monkeypatch.setattr("tta_pipeline.evaluation.one_pass.SCORED_TOGETHER", num_together)
+    found = evaluate(shard_set)
+
+    assert (expected.scores, expected.calibration, expected.predicted) == (
+        found.scores, found.calibration, found.predicted,
+    )  # fmt: skip
+    assert expected.time.batches.num_correct == found.time.batches.num_correct
+
+
 @pytest.mark.parametrize(
     ("method", "frozen", "num_adapted"),
     [

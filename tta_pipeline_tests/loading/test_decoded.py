@@ -195,3 +195,18 @@ def test_files_of_others_stay(shard_set: ShardSet, tmp_path: Path):
 
     assert all(path.exists() for path in others)
     assert not (cells.own_folder / f"{0:064x}-32.pixels").exists()
+
+
+def test_files_of_manifests_that_are_gone_are_found(shard_set: ShardSet, other_set: ShardSet, tmp_path: Path):
+    """Pixels and features; those of present manifests stay, and so does what is called otherwise."""
+    cells = DecodedCache(folder=tmp_path, limit_bytes=4 * CELL_BYTES)
+    for each in (shard_set, other_set):
+        images(each, cells.open_pixels)
+        (cells.own_folder / f"{1:064x}-{each.manifest.sha256}.features").touch()
+    (cells.own_folder / f"{1:064x}.others").touch()
+
+    gone = {path.name for path in cells.find_unreferenced([shard_set.manifest.sha256])}
+
+    assert f"{1:064x}-{other_set.manifest.sha256}.features" in gone
+    assert [".features", ".pixels"] == sorted(Path(name).suffix for name in gone)
+    assert not [*cells.find_unreferenced([each.manifest.sha256 for each in (shard_set, other_set)])]

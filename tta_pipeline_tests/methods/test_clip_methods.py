@@ -129,12 +129,12 @@ def elected(logits: list[list[float]], num_kept: int) -> int:
     logits = sorted(logits, key=doubt)
     counts = Counter(label(row) for row in logits[:num_kept])
     tied = [each for each, count in counts.items() if count == max(counts.values())]
-    if len(tied) > 1:
+    if len(tied) > 1 and num_kept < len(logits):
         for row in logits[num_kept:]:
             if label(row) in tied:
                 return label(row)
         return max(tied, key=lambda each: logits[num_kept][each])
-    return tied[0]
+    return min(tied)
 
 
 def test_zero_follows_its_algorithm():
@@ -159,10 +159,13 @@ unchanged_clip = functools.cache(clip_model)
 
 @given(st.integers(0, 2**32), st.integers(2, 9), st.integers(1, 9), st.integers(2, 4))
 def test_a_tie_is_broken_by_the_surest_of_the_other_views(seed: int, num_views: int, num_kept: int, num_classes: int):
-    """However many views there are and are kept, the class elected is that of a count by hand."""
-    num_kept = min(num_kept, num_views - 1)
+    """However many views there are and are kept, the class elected is that of a count by hand.
+
+    If all are kept, it is the first of the tied classes.
+    """
+    num_kept = min(num_kept, num_views)
     logits = torch.randn(num_views, num_classes, generator=torch.Generator().manual_seed(seed))
-    settings = ZeroHyperparameters(num_views=num_views, kept_share=(num_kept + 0.5) / num_views)
+    settings = ZeroHyperparameters(num_views=num_views, kept_share=min((num_kept + 0.5) / num_views, 1))
     method = Zero(unchanged_clip(), settings, num_classes=NUM_CLASSES)
 
     assert elected(logits.tolist(), num_kept) == int(method._vote(logits).argmax())
@@ -195,6 +198,28 @@ def test_tpt_follows_its_formula():
     assert (12 * len(images), 3 * len(images), len(images), len(images)) == (
         adapted.num_forwards, adapted.num_backwards, adapted.num_updates, adapted.num_adapted_samples,
     )  # fmt: skip
+
+
+def test_tpt_keeps_the_views_that_were_surest_at_first():
+    """Two steps of AdamW; before the second, other views are the surest."""
+    (images,) = contrasts(num_batches=1)
+    prompts, features = clip_model().prompts, views_of_first()
+    assert prompts is not None
+    context = nn.Parameter(prompts.get_buffer("context").clone())
+    optimizer, surest = torch.optim.AdamW([context], lr=0.5, weight_decay=0.0), []
+    for _ in range(2):
+        shares = (6 * features @ prompts(context).T).softmax(1)
+        surest.append(sorted(range(12), key=(-(shares * shares.log()).sum(1)).tolist().__getitem__)[:3])
+        optimizer.zero_grad()
+        marginal(shares[surest[0]]).backward()
+        optimizer.step()
+    settings = {"num_views": 12, "kept_share": 0.25, "lr": 0.5, "weight_decay": 0.0, "steps": 2}
+    adapted = build("tpt", clip_model(), num_classes=NUM_CLASSES, seed=3, **settings)
+    found = adapted.predict(images[:1])
+
+    assert {*surest[0]} != {*surest[1]}
+    torch.testing.assert_close((6 * features[:1] @ prompts(context).T).detach(), found, rtol=0, atol=1e-4)
+    assert (6, 2) == (adapted.num_backwards, adapted.num_updates)
 
 
 def marginal(shares: torch.Tensor) -> torch.Tensor:

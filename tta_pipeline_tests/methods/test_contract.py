@@ -307,7 +307,11 @@ def test_numbers_in_lists_are_restored():
 
 
 def test_the_state_of_another_method_or_model_is_refused():
-    """The error says so, and nothing is half put back in silence."""
+    """The error says so, and nothing is half put back in silence: a tensor of one number fits none of three."""
+    kept = Counts()
+    kept.counts = [torch.zeros(3)]
+    with pytest.raises(ValueError, match=r"\(1,\).*\(3,\)"):
+        kept.load_state_dict({"counts": [torch.ones(1)]})
     with pytest.raises(AdaptationError, match="'_seen'"):
         built("eta").load_state_dict(built("tent").state_dict())
     with pytest.raises(AdaptationError, match=r"\btent\b"):

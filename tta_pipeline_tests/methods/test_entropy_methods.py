@@ -336,6 +336,32 @@ def undecided(model: nn.Sequential) -> nn.Sequential:
     return model
 
 
+class WithUnused(nn.Module):
+    """A model with a norm layer that no prediction depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = surer(batch_norm_model()), nn.BatchNorm2d(3)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the logits of *images*."""
+        logits: torch.Tensor = self.used(images)
+        return logits
+
+
+@pytest.mark.parametrize("margin", [1e-6, 10.0])
+def test_asr_needs_neither_an_update_nor_a_gradient(margin: float):
+    """Before a reset, or of a parameter: what it remembers of them is no weight, and predictions stay numbers."""
+    always = {"asr_alpha": 1.0, "asr_mu_0": 0.0, "asr_r_0": 0.5, "asr_lambda_0": 1.0}
+    images = contrasts(num_batches=3)
+    found, method = run("eta", WithUnused(), images, lr=LR, e_margin=margin, d_margin=2.0, reset="asr", **always)
+
+    assert len(images) == method.num_resets
+    assert (margin > 1) == (method.num_updates > 0)
+    assert all(logits.isfinite().all() for logits in found)
+    assert all(values.isfinite().all() for values in method._reset_rule._importance)
+
+
 @pytest.mark.parametrize(("model", "factor", "alpha", "rate"), [("bn", 3, 0.8, 10.0), ("gn", 8, 0.98, 200.0)])
 def test_asr_follows_its_formula(model: str, factor: float, alpha: float, rate: float):
     """What is near the output returns to the source where predictions concentrate, and the more the more they do.

@@ -27,6 +27,7 @@ from tta_pipeline_tests.results.database.made import (
     STARTED_AT,
     evaluation,
     evaluation_at,
+    evaluation_facts,
     forge,
     record,
 )
@@ -125,6 +126,28 @@ def test_a_result_edited_by_hand_is_refused_by_name(locations: Locations, change
     assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
     assert 1 == len(str(caught.value).splitlines())
+
+
+@pytest.mark.parametrize("changes", [{"host_to_device_s": [0.0]}, {"num_correct": [50, 10]}], ids=str)
+def test_batches_are_columns_of_equal_length_without_more_hits_than_images(
+    locations: Locations, changes: dict[str, Any]
+):
+    """Though their sums are those of the cell."""
+    path = forge(record(locations).path, batches={**evaluation_facts()["batches"], **changes})
+
+    with pytest.raises(RecordError, match="expected batches of these numbers and sums"):
+        read_result(path)
+
+
+def test_a_result_has_a_cell_and_the_name_of_a_result(locations: Locations):
+    """The error says what was expected."""
+    path = record(locations).path
+    empty = forge(path, frame={"payload": {"shared": {}, "cells": []}})
+
+    with pytest.raises(RecordError, match="at least one cell"):
+        read_result(empty)
+    with pytest.raises(RecordError, match="expected a name such as"):
+        read_result(empty.rename(empty.with_name("renamed.json")))
 
 
 def test_a_missing_field_is_named():

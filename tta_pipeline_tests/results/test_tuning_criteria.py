@@ -81,6 +81,19 @@ def test_the_oracle_can_decide_nothing():
         choice(*HELD_OUT, reported_trials=HELD_OUT).require_consistent()
 
 
+def test_trials_are_of_the_same_cells_and_have_the_mean_of_their_errors():
+    """Otherwise they cannot be compared, and nothing is chosen."""
+    one, *_ = HELD_OUT
+    for odd, found in (
+        ((), "trials is empty"),
+        ((replace(one, error=0.31),), r"\b0\.31\b.*mean"),
+        ((replace(one, errors=(0.3, 0.3)),), r"\b2 errors\b.*\b1 cells\b"),
+        ((one, *trials(0.3, cell="spatter|3")), "same cells"),
+    ):
+        with pytest.raises(RecordError, match=found):
+            choice(*odd)
+
+
 def _as_lists(facts: object) -> object:
     """Return *facts* as JSON would have them."""
     if isinstance(facts, dict):

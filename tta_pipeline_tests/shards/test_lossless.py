@@ -14,6 +14,7 @@ from tta_pipeline.data.images.generated_encoding import Encoding
 from tta_pipeline.data.images.generated_images import GeneratedImages
 from tta_pipeline.domain.cells import CLEAN
 from tta_pipeline.extras.loader_bench.loaders import LOADERS
+from tta_pipeline.loading.dataset import open_shards
 from tta_pipeline.loading.decode import decode_into
 from tta_pipeline.loading.reader import Stream
 from tta_pipeline.loading.stream_order import stored_order
@@ -109,6 +110,12 @@ def test_the_stream_delivers_what_the_corruption_made(shard_set: ShardSet, fog: 
     assert fog.keys() == found.keys()
     for key, pixels in found.items():
         np.testing.assert_array_equal(fog[key], pixels)
+
+
+def test_a_dataset_of_torch_delivers_it_too(shard_set: ShardSet, fog: dict[str, np.ndarray]):
+    """As Pillow images."""
+    for key, (image, _) in zip(shard_set.index.keys, open_shards(shard_set.folder), strict=True):
+        np.testing.assert_array_equal(fog[key], np.asarray(image))
 
 
 @pytest.mark.parametrize("name", LOADERS)
