@@ -292,6 +292,8 @@ def test_features_that_do_not_fit_take_no_memory():
 
     assert not capture.batches
     assert capture.features() is None
+    assert not head._forward_hooks
+    assert not method.model._forward_hooks
 
 
 def test_a_method_of_the_users_neither_keeps_nor_reads_features(shard_set: ShardSet, cells: DecodedCache):

@@ -474,6 +474,31 @@ def test_what_needs_the_shards_themselves_says_so(web: Web, adopt: Adopt):
         stored_images(adopt(f"{web.url}/set"))
 
 
+def test_a_note_of_other_addresses_than_the_manifests_is_named(web: Web, adopt: Adopt):
+    """Before a stream begins, and not when it comes to the shard that has no address; without the note, too."""
+    path = adopt(f"{web.url}/set").folder / "remote.json"
+    note = json.loads(path.read_text())
+    path.write_text(json.dumps({**note, "shards": note["shards"][:-1]}))
+
+    with pytest.raises(ManifestError, match=r"remote\.json and manifest\.json list different shards"):
+        ShardSet.open(path.parent).require_intact()
+    path.unlink()
+    with pytest.raises(ManifestError, match=r"has no remote\.json.*\btar_shards\b"):
+        adopt_remote(path.parent, CELL, QUIET, benchmark_name="far", pin_classes=lambda _: CLASS_MAP)
+
+
+def test_an_adopted_set_gets_the_labels_of_another_class_map(web: Web, adopt: Adopt, shard_set: ShardSet):
+    """Its manifest stays only as long as the classes do."""
+    first = adopt(f"{web.url}/set")
+    other = ClassMap(classes=CLASS_MAP.classes[::-1])
+
+    found = adopt(f"{web.url}/set", class_map=other)
+
+    assert (shard_set.manifest.classes, other.classes) == (first.manifest.classes, found.manifest.classes)
+    last = len(other.classes) - 1
+    assert [last - label for label in first.index.labels.tolist()] == found.index.labels.tolist()
+
+
 @pytest.mark.parametrize("content", [{"shards": "none"}, {"shards": [{"name": "../a.tar"}]}, []])
 def test_a_damaged_note_of_the_addresses_is_named(web: Web, adopt: Adopt, content: object):
     """Materializing again makes it anew."""

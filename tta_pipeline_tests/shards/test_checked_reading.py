@@ -199,6 +199,12 @@ def test_a_folder_with_files_of_others_is_not_replaced(write: Callable, tmp_path
         with pytest.raises(ShardError, match=re.escape(name)):
             write(folder)
         assert "years of work" == (folder / name).read_text()
+    (tmp_path / "folder" / "fog-5-00000.tar").mkdir(parents=True)
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "manifest.json").symlink_to(tmp_path / "mine")
+    for folder in (tmp_path / "folder", tmp_path / "link"):
+        with pytest.raises(ShardError, match=r"fog-5-00000\.tar|manifest\.json"):
+            write(folder)
     write(tmp_path / "shards")
     publish_shard_set(tmp_path / "shards", CLASS_MAP, QUIET)
     assert write(tmp_path / "shards", LIMITS.model_copy(update={"seed": 8})).was_written

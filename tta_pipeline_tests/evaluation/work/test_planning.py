@@ -231,6 +231,17 @@ def test_a_model_whose_training_images_are_gone_is_evaluated_as_it_is(finished):
     assert () == planned(finished)
 
 
+def test_clean_images_are_made_for_a_method_that_reads_them(finished):
+    """Though only corrupted cells are left to evaluate."""
+    shutil.rmtree(finished.shards("small", CLEAN))
+    change(finished, experiments={"eata": {"model": "cnn", "method": "eata", "preset": "cifar", "batch_size": 32}})
+
+    runs = planned(finished, keys=lambda _, keys: [key for key in keys if key in SMALL_CELLS])
+
+    assert {("evaluation/eata", cell.key) for cell in SMALL_CELLS} == places(runs)
+    assert {(f"clean/{asset}", "") for asset in MADE} == places(runs, "sets")
+
+
 def test_streams_get_separate_runs(finished):
     """One for each severity, and one for a stream over all."""
     experiments = yaml.safe_load(SMALL)["experiments"]

@@ -366,6 +366,20 @@ def test_predictions_that_were_changed_are_not_published(there: Path, tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
+def test_a_folder_that_lacks_the_results_says_what_to_copy(root: Path, copied: Path, tmp_path: Path):
+    """Of the experiment that is asked for, or altogether."""
+    for path in (copied / "results" / "small").glob("*-*/*.json"):
+        path.unlink()
+    (tmp_path / "empty").mkdir()
+
+    without = ask(root, "results", "reproduce", str(copied), "tent")
+    empty = ask(root, "results", "reproduce", str(tmp_path / "empty"))
+
+    assert 1 == without.exit_code == empty.exit_code
+    assert "has a plan for tent, but no results" in in_one_line(without.stderr)
+    assert "expected a folder that `tta-pipeline results publish` wrote" in in_one_line(empty.stderr)
+
+
 def test_a_folder_without_its_benchmark_says_what_to_do(published: Path, tmp_path: Path):
     """The error names the file to copy, and where to."""
     done = ask(tmp_path / "data", "results", "reproduce", str(published), "tent")

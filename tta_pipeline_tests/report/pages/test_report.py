@@ -30,6 +30,7 @@ from tta_pipeline.report.figure_style import as_pdf, as_svg
 from tta_pipeline.report.formats import as_csv
 from tta_pipeline.report.pages.cell_pages import _facts, _launch_command
 from tta_pipeline.report.pages.cells import chart_data, class_errors
+from tta_pipeline.report.pages.collected_results import _unit_facts
 from tta_pipeline.report.pages.comparison import p_values_beside, verdict_on
 from tta_pipeline.report.pages.headline import headline
 from tta_pipeline.report.pages.report import (
@@ -560,6 +561,22 @@ def test_the_command_that_repeats_an_evaluation_names_its_partition_if_it_has_on
     entry = SimpleNamespace(stream=stream, experiment="tent")
 
     assert f"dg launch --assets '{rest}" == _launch_command(SimpleNamespace(name="small"), entry)
+
+
+@pytest.mark.parametrize(
+    ("key", "seed", "position", "stream"),
+    [
+        ("contrast|5", 0, 0, ""), ("contrast|5", 2, 0, "seed 2"), ("5", 0, 3, "stream 5, segment 3"),
+        ("5", 2, 0, "stream 5, seed 2, segment 0"),
+    ],
+)  # fmt: skip
+def test_cells_are_told_apart_by_stream_seed_and_segment_if_they_have_any(
+    key: str, seed: int, position: int, stream: str
+):
+    """A cell that is a stream by itself is called what it is."""
+    page, entry = (SimpleNamespace(cell=CONTRAST_5, name="page"), SimpleNamespace(unit=(key, seed, position, "")))
+
+    assert stream == _unit_facts(page, entry).stream
 
 
 def test_what_experiments_share_is_said_once_and_what_differs_is_a_table():
