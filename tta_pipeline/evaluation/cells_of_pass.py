@@ -46,15 +46,13 @@ class CellOfPass:
 
 
 def cells_of_pass(measurement: Measurement) -> Iterator[CellOfPass]:
-    """Yield the part of each cell that the pass reached, in the order of the stream's cells."""
+    """Yield the part of each cell in the pass, in the order of the stream's cells."""
     opened, scores = measurement.opened, measurement.measured.collected.samples
     set_numbers = opened.joined.set_numbers(scores.indices)
     num_before = 0
     num_cells, is_open = len(opened.manifests), bool(opened.unknown_manifests)
     for number in range(num_cells):
         is_in, is_unknown = set_numbers == number, set_numbers == number + num_cells
-        if not is_in.any():
-            continue  # a slow stream did not reach the cell
         own = select_samples(scores, is_in)
         num_own = int(is_in.sum()) + int(is_unknown.sum())
         share = CellShare(num_before=num_before, num_own=num_own, num_all=len(is_in))

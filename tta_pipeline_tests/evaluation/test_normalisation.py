@@ -114,6 +114,8 @@ def test_a_few_mended_images_are_chance(num_mended: int, is_better: bool):  # no
     fits = Fits(declared=declared, others=(better, *[fit("same", num_wrong=20)] * 3))
 
     assert is_better == (fits.better is better)
+    assert is_better == ("which fits best" in fits.verdict)
+    assert is_better != ("by more than chance" in fits.verdict)
 
 
 def test_what_is_declared_is_not_tried_again():

@@ -182,6 +182,13 @@ def test_a_slow_stream_has_each_image_once_for_each_corruption(data: Locations):
     assert all(50 < counts[name, 5] < 100 for name in (NOISE, CONTRAST))
 
 
+def test_a_slow_stream_that_would_not_reach_a_severity_is_refused(data: Locations):
+    """Two images begin and end it, both at the lowest: a cell without images would never have a result."""
+    with pytest.raises(StreamError, match=r"\b2 images of gaussian_noise\b.*\bseverity 5;.*\bsubset\b"):
+        evaluated(results_of(data, method="source", protocol="slow", subset={"first": 2}), WHOLE)
+    assert not result_paths(data.root)
+
+
 def test_a_dynamic_stream_has_all_cells_in_parts_that_come_back(data: Locations):
     """Each sample once; without adaptation a cell has the error of the cell alone, in whatever parts it comes."""
     rows = evaluated(results_of(data, method="source", protocol="dynamic"), SEVERITY_5)

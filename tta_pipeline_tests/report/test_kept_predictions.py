@@ -1,14 +1,22 @@
 """Kept predictions are a table in Python."""
 
 import hashlib
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tta_pipeline as tta
+from tta_pipeline.benchmarks.load_files import load_all_benchmarks
+from tta_pipeline.evaluation.experiment_results import ExperimentResults
+from tta_pipeline.evaluation.sample_predictions import prediction_problems
 from tta_pipeline.loading.dataset import open_shards
 from tta_pipeline.results.plans import read_plan
+from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import Project, copied_results
+from tta_pipeline_tests.evaluation.small import CONTRAST_5
+from tta_pipeline_tests.flat_facts import changed
 
 
 def test_the_predictions_of_a_cell_are_those_of_its_result(sweep: Project):
@@ -37,6 +45,22 @@ def test_an_evaluation_of_ones_own_keeps_the_same_table(sweep: Project):
     assert kept.schema == result.predictions.schema
     assert kept.drop_columns(["confidence"]) == result.predictions.drop_columns(["confidence"])
     assert "predictions" not in result.facts()
+
+
+def test_predictions_that_do_not_add_up_to_their_result_are_a_problem(sweep: Project):
+    """By the labels of the shards; what was not kept is one, too."""
+    benchmark = load_all_benchmarks(sweep.locations).benchmark("small")
+    results = ExperimentResults(benchmark=benchmark, experiment_name="tent", locations=sweep.locations)
+    (counted,) = results.counted_cells(CONTRAST_5)
+    shard_set, num_correct = ShardSet.open(results.folder(CONTRAST_5)), counted.row.scores.num_correct
+    other = replace(counted, row=changed(counted.row, num_correct=num_correct + 1))
+    without = replace(counted, row=changed(counted.row, samples_sha256=None))
+
+    assert [] == [*prediction_problems(counted, shard_set)]
+    (problem,) = prediction_problems(other, shard_set)
+    assert re.search(rf"\.parquet has 150 predictions, {num_correct} .* 150 and {num_correct + 1} ", problem)
+    (problem,) = prediction_problems(without, shard_set)
+    assert "tent at contrast|5 has no predictions" in problem
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ class Slow(StreamProtocol):
         """Return a sample of each image of each corruption; *seed* draws the images' order, and between severities.
 
         Raises:
-            StreamError: an image of a corruption is missing at some severity.
+            StreamError: an image of a corruption is missing at some severity, or there are so few images that none is
+                drawn at a severity.
         """
         corruptions = list(dict.fromkeys(cell.corruption for cell in samples.cells))
         groups = np.array([corruptions.index(cell.corruption) for cell in samples.cells])[samples.cell_numbers]
@@ -42,6 +43,12 @@ class Slow(StreamProtocol):
             steps = np.unique(levels[members])
             height = (1 - np.abs(np.linspace(-1, 1, len(order)))) * (len(steps) - 1)
             drawn = steps[np.minimum(np.floor(height + rng.random(len(order))).astype(int), len(steps) - 1)]
+            if unreached := set(steps.tolist()) - set(drawn.tolist()):
+                raise StreamError(
+                    f"{len(order)} images of {corruptions[group]} are too few for a slow stream: none is drawn at "
+                    f"severity {', '.join(map(str, sorted(unreached)))}; expected images at each severity: take "
+                    "more in subset, or list fewer severities"
+                )
             try:
                 found = [place[name, level] for name, level in zip(order, drawn.tolist(), strict=True)]
             except KeyError as error:
