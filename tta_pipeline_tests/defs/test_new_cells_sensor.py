@@ -66,6 +66,17 @@ def test_new_folders_are_observed_and_sharded_when_they_are_complete(project: Pr
     assert 4 == ShardSet.open(project.locations.shards("any", CELLS[1])).manifest.num_samples
 
 
+def test_what_was_there_before_the_sensor_is_sharded_too(project: Project, tmp_path: Path):
+    """Only cells that have their shards are left alone."""
+    write_tree(tmp_path / "tree/fog/1", classes={"n01": 1})
+    write_tree(tmp_path / "tree/fog/5", classes={"n01": 1})
+    project.locations.shards("any", CELLS[0]).mkdir(parents=True)
+    project.add_benchmark("any", REST + f"{{kind: folder, root: {tmp_path / 'tree'}}}")
+    looks = Looks(project)
+
+    assert [[], [("fog|5", "fog|5")]] == [looks.ranges() for _ in range(2)]
+
+
 def test_a_new_or_another_archive_brings_all_that_it_may_hold(project: Project, tmp_path: Path):
     """Half a download brings nothing; the whole one brings every cell in one run, and so does another one later."""
     for cell in CELLS:

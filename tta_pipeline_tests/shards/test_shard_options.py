@@ -129,6 +129,20 @@ def test_extra_classes_are_left_out_where_that_is_allowed(tree: Path, tmp_path: 
     assert (3, ("n02",)) == (shard_set.manifest.num_samples, shard_set.manifest.source.extra_classes)
 
 
+def test_a_pattern_that_takes_years_on_some_names_is_refused(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Before a name of the images is matched; a usual pattern is no such one."""
+    monkeypatch.setattr("tta_pipeline.cli.make_shards._PATTERN_LIMIT_S", 0.5)
+
+    finished = run("shards", "make", tree, tmp_path / "out", "--num-shards", "1", "--class-pattern", "^(a+)+$")
+
+    assert 2 == finished.exit_code
+    assert "without nested repetitions" in in_one_line(finished.output)
+    assert not (tmp_path / "out").exists()
+    assert 5 == len(sharded(tree, tmp_path / "out", "--num-shards", "1", "--class-pattern", "^(n[0-9]+)/").index)
+
+
 def test_the_ground_truth_names_files_by_their_numbers(tmp_path: Path):
     """A line of it is that of `--ground-truth-name` with its number."""
     (tmp_path / "tree").mkdir()

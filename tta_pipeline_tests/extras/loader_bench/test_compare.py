@@ -22,10 +22,12 @@ from tta_pipeline.extras.loader_bench.measure import (
     Measurement,
     Settings,
     _best_row,
+    _sum_parts,
     measure,
 )
 from tta_pipeline.extras.loader_bench.prepared_data import generate_shards, prepared
 from tta_pipeline.extras.loader_bench.process_memory import watched
+from tta_pipeline.extras.loader_bench.timed_read import ReadTimes
 from tta_pipeline.shards.build_manifest import publish_shard_set
 from tta_pipeline.shards.shard_set import ShardSet
 from tta_pipeline_tests.conftest import jpeg
@@ -56,6 +58,19 @@ def test_a_row_has_the_medians_and_the_range_of_its_repeats(shard_set: ShardSet)
     assert 0 < row["time_to_first_batch_s"] <= 20 / row["images_per_s_min"]
     assert row["cpu_s_per_image"] > 0
     assert row["peak_memory_mib"] >= row["base_memory_mib"] > 0
+
+
+def test_processes_that_share_a_pass_are_as_slow_as_the_slowest(shard_set: ShardSet):
+    """Their samples and CPU times add up; their waits overlap."""
+    times = [
+        ReadTimes(num_samples=8, wall_s=2.0, time_to_first_batch_s=0.5, cpu_s=3.0),
+        ReadTimes(num_samples=12, wall_s=4.0, time_to_first_batch_s=0.25, cpu_s=2.0),
+    ]
+    with prepared(shard_set.folder, select_loaders(["indexed"])) as data:
+        found = _sum_parts(data, times, peak_mib=9.0, base_mib=4.0)
+
+    assert (5.0, 0.5, 0.25) == (found.images_per_s, found.time_to_first_batch_s, found.cpu_s_per_image)
+    assert shard_set.manifest.payload_bytes / 4e6 == found.mb_per_s
 
 
 def test_the_row_is_of_the_number_of_threads_with_the_fastest_median(shard_set: ShardSet):
