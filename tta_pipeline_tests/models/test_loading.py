@@ -20,10 +20,11 @@ from torchvision.models import (
 
 from tta_pipeline.benchmarks.model_specs import CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
 from tta_pipeline.data.labels.shipped_lists import shipped_classes
-from tta_pipeline.errors import EvaluationError
+from tta_pipeline.errors import ClassCountError, EvaluationError
 from tta_pipeline.methods import build
 from tta_pipeline.models.load_by_name import make_model_of_state
 from tta_pipeline.models.model_kind import ModelContext, kind_of
+from tta_pipeline.models.select_outputs import _cut_outputs
 from tta_pipeline.models.weights import state_sha256
 
 _AS_BEFORE = {
@@ -297,6 +298,30 @@ def test_a_model_of_many_classes_serves_a_benchmark_of_some(hub: dict[str, torch
         )
     with pytest.raises(EvaluationError, match=r"wnids\.json.*\b1000\b.*\['n9'\]"):
         kind_of(spec).load(ModelContext(name="small", classes=("n9",)))
+
+
+def test_published_weights_of_imagenet_serve_a_benchmark_of_some_of_its_classes(hub: dict[str, torch.Tensor]):
+    """As ImageNet-R has 200 of them, without a list of classes; other classes are refused."""
+    spec, imagenet = TorchvisionModel(kind="torchvision", architecture=SMALL), shipped_classes("imagenet")
+    whole, some = (
+        kind_of(spec).load(ModelContext(name="small", classes=classes))
+        for classes in (imagenet, (imagenet[7], imagenet[3]))
+    )
+    images = torch.rand(2, 3, 32, 32)
+
+    with torch.inference_mode():
+        torch.testing.assert_close(whole.make().eval()(images)[:, [7, 3]], some.make().eval()(images))
+    with pytest.raises(ClassCountError, match=r"\b1000\b.*\b2\b"):
+        kind_of(spec).load(ModelContext(name="small", classes=("mine", "yours")))
+
+
+def test_a_last_layer_is_cut_with_its_bias_if_it_has_one():
+    """The classes of the rest are its rows."""
+    for bias in (True, False):
+        layer, images = torch.nn.Linear(3, 6, bias=bias), torch.rand(2, 3)
+        expected = layer(images)[:, [4, 1]]
+        torch.testing.assert_close(expected, _cut_outputs(layer, [4, 1], of=6)(images))
+        assert (2, bias) == (layer.out_features, layer.bias is not None)
 
 
 @pytest.mark.parametrize("architecture", [SMALL, "squeezenet1_1"])
