@@ -408,12 +408,18 @@ def test_a_source_that_is_not_there_is_a_fault_until_all_cells_are_sharded(tmp_p
         ("resnet19", b"", "folders", "Unknown model resnet19"),
         ("resnet18", b"x", "folders", "has sha256"),
         ("resnet18", b"", "imagenet", "(7, 512) instead of (1000, 512)"),
+        ("resnet18", b"", "own", None),
     ],
 )
 def test_weights_that_are_not_what_the_file_says_are_a_fault(  # noqa: PLR0917
     locations: Locations, tmp_path: Path, architecture: str, damage: bytes, classes: str, said: str | None
 ):
-    """The wrong architecture, other bytes, or another number of classes, unless nothing says yet how many there are."""
+    """The wrong architecture, other bytes, or another number of classes, unless nothing says yet how many there are.
+
+    A model that names its own classes may have others than the images.
+    """
+    own, classes = (f"classes: {tmp_path / 'own.json'}, ", "imagenet") if classes == "own" else ("", classes)
+    (tmp_path / "own.json").write_text(json.dumps([f"n{number}" for number in range(7)]))
     path = tmp_path / "mine.safetensors"
     save_file(resnet18(num_classes=7).state_dict(), path)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -422,7 +428,7 @@ def test_weights_that_are_not_what_the_file_says_are_a_fault(  # noqa: PLR0917
     (locations.benchmark_files / "mine.yaml").write_text(
         f"title: Mine\nimages: {{kind: folder, root: {tmp_path}}}\ncorruptions: [fog]\nseverities: [5]\n"
         f"image_size: 32\nshards: {{samples_per_shard: 60}}\nclass_map: {classes}\n"
-        f"models: {{cnn: {{kind: checkpoint, architecture: {architecture}, path: {path}, "
+        f"models: {{cnn: {{kind: checkpoint, architecture: {architecture}, path: {path}, {own}"
         f"sha256: '{sha256}', mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}}}\n"
         "experiments: {a: {model: cnn, method: source}}\n"
     )

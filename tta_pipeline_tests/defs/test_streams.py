@@ -52,7 +52,13 @@ def test_a_command_evaluates_all_streams_of_a_severity(streamed: Project):
 
 
 def test_a_stream_shows_its_visits_and_what_it_was_made_of(streamed: Project):
-    """The page of a partition has a row for each visit, and its check has passed."""
+    """The page of a partition has a row for each visit and figures of them all, and its check has passed."""
+    sums = "sum(num_samples) / sum(wall_s), sum(data_wait_s) / sum(wall_s), avg(error)"
+    with open_metrics(streamed.locations.metrics) as connection:
+        rows = connection.execute(
+            f"SELECT {sums} FROM evaluations WHERE counts AND experiment = 'continual' AND stream = '5'"
+        )
+        expected = rows.fetchone()
     with dg.DagsterInstance.from_config(str(streamed.home)) as instance:
         event = instance.get_latest_materialization_event(CONTINUAL)
         assert "5" == event.asset_materialization.partition
@@ -61,6 +67,9 @@ def test_a_stream_shows_its_visits_and_what_it_was_made_of(streamed: Project):
         (record,) = instance.event_log_storage.get_asset_check_execution_history(check, limit=1)
 
     assert 2 == metadata["num_segments"].value
+    assert expected == pytest.approx(
+        [metadata[name].value for name in ("images_per_s", "data_wait_share", "error")], rel=1e-6
+    )
     assert "| 1 | contrast | 5 |" in metadata["segments"].value
     assert ("SUCCEEDED", "5") == (record.status.value, record.partition)
 
