@@ -72,6 +72,40 @@ def test_the_embedded_benchmark_has_75_cells_and_three_methods():
             "epochs: 4, optimizer: sgd, momentum: 0",
             ["models.cnn", "momentum is 0.0", "schedule one_cycle", "another schedule"],
         ),
+        (
+            "kind: trained, epochs: 4, width: 8",
+            "kind: open_clip, architecture: ViT-B-32, weights: a.pt",
+            ["models.cnn", "only one of weights and sha256"],
+        ),
+        (
+            "kind: trained, epochs: 4, width: 8",
+            "kind: open_clip, architecture: ViT-B-32",
+            ["models.cnn", "pretrained and weights", "exactly one"],
+        ),
+        (
+            "kind: trained, epochs: 4, width: 8",
+            "kind: transformers, folder: a",
+            ["models.cnn", "only one of folder and sha256"],
+        ),
+        (
+            "kind: trained, epochs: 4, width: 8",
+            "kind: transformers, folder: a, hf: a/b",
+            ["models.cnn", "hf and folder", "exactly one"],
+        ),
+        (
+            "kind: trained, epochs: 4, width: 8",
+            f"kind: transformers, folder: a, sha256: '{'0' * 64}', revision: '{'0' * 40}'",
+            ["models.cnn", "revision is set without hf"],
+        ),
+        ("samples_per_shard: 60", "max_shard_bytes: 100000, resize: 24", ["max_shard_bytes", "num_shards"]),
+        ("image_size: 32", "image_size: 32\nclasses: imagenet\nclass_map: folders", ["classes and class_map"]),
+        (
+            "image_size: 32",
+            "image_size: 32\ncustom: {names: [gaussian_noise, contrast], severities: [3, 5]}\ntuning: {tent: {}}",
+            ["tuning is given", "held_out"],
+        ),
+        ("preset: cifar", "preset: cifar, tuned: true", ["experiments.tent.tuned is True", "no section tuning"]),
+        ("method: norm", "method: norm, protocols: [mixed, {shift: mixed}]", ["norm_mixed", "distinct names"]),
     ],
 )
 def test_an_error_names_file_field_value_and_choices(tmp_path: Path, right: str, wrong: str, named: list[str]):

@@ -124,6 +124,7 @@ def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
         ("protocol: {classes_per_batch: 2}", ["classes_per_batch is 2", "order is stored", "expected order by_class:"]),
         ("protocol: {shift: mixed, visits: 2}", ["visits is 2", "shift is mixed", "expected shift dynamic:"]),
         ("protocol: {shift: dynamic, unknown: {benchmark: a, share: 0.1}}", ["unknown", "shift is dynamic"]),
+        ("protocol: {shift: mixed, unknown: {benchmark: mine, share: 0.1}}", ["unknown.benchmark is mine"]),
         ("protocol: {order: from_file}", ["order from_file", "expected subset: {file: FILE}"]),
         ("seeds: [1, 1]", ["seeds is [1, 1]"]),
         ("seeds: {count: 0}", ["seeds", "{'count': 0}", "expected a list of seeds, or {count: 100}"]),
