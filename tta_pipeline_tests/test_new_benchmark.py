@@ -360,6 +360,13 @@ def test_shifts_of_ones_own_need_no_severities(tmp_path: Path, packing: str):
         assert [5, 5] == [len(source.listing(cell).images) for cell in benchmark.cells]
 
 
+def test_a_single_folder_around_class_folders_is_a_shift(tmp_path: Path):
+    """Of one's own, in a folder."""
+    write_tree(tmp_path / "mine" / "dusk", classes=CLASSES)
+
+    assert ("dusk",) == written(tmp_path, tmp_path / "mine").corruptions
+
+
 @pytest.mark.parametrize(
     ("kind", "other", "name"), [("animals", "things", "cup"), ("new/pets", "old/pets", "cat"), ("2019", "2020", "cat")]
 )

@@ -8,6 +8,7 @@ import json
 import lzma
 import re
 import subprocess
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -341,6 +342,19 @@ def test_tensors_of_torch_have_their_pixels(tmp_path: Path):
 
     (batch,) = Stream(shard_set=shard_set, order=stored_order(shard_set.index), batch_size=3, image_size=32)
     assert np.array_equal(pixels.transpose(0, 2, 3, 1), batch.images.numpy())
+
+
+def test_a_compressed_tensor_of_torch_is_refused(tmp_path: Path):
+    """It may stand for any number of bytes."""
+    plain, packed = io.BytesIO(), io.BytesIO()
+    torch.save(torch.zeros(3, 32, 32, dtype=torch.uint8), plain)
+    with zipfile.ZipFile(plain) as parts, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
+        for name in parts.namelist():
+            target.writestr(name, parts.read(name))
+    write_shard(tmp_path / "0.tar", [{"pth": packed.getvalue(), "cls": "0"}])
+
+    with pytest.raises(PipelineError, match=r"\.pth file is compressed"):
+        adopted(tmp_path)
 
 
 class Gadget:

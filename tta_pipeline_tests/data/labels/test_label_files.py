@@ -161,6 +161,14 @@ def test_other_files_are_no_devkit(tmp_path: Path):
             read_classes(tmp_path / name)
 
 
+def test_a_ground_truth_in_json_maps_names_to_classes(tmp_path: Path):
+    """A list has no names, and no class is made of what is none."""
+    for content in (["cat"], {"a.jpg": True}, {"a.jpg": ""}, {"a.jpg": 1.5}):
+        (tmp_path / "truth.json").write_text(json.dumps(content))
+        with pytest.raises(ClassMapError, match=r"truth\.json"):
+            read_ground_truth(tmp_path / "truth.json")
+
+
 def test_numbers_of_a_ground_truth_are_read_in_any_form(tmp_path: Path):
     """As numbers of the devkit, and as names that are numbers; digits keep the zeros in front of them."""
     (tmp_path / "truth.txt").write_text("tensor(1)\n2.0\n[3]\n")

@@ -26,7 +26,7 @@ from tta_pipeline.methods.catalogue import METHODS, paper_of
 from tta_pipeline.results.evaluation_parts import NO_BATCHES
 from tta_pipeline.results.result_files import Result, read_result
 from tta_pipeline.shards.shard_set import ShardSet
-from tta_pipeline_tests.conftest import Project, copied_results, in_one_line, launcher
+from tta_pipeline_tests.conftest import SMALL, Project, copied_results, in_one_line, launcher
 from tta_pipeline_tests.extras.reproduction.folders import (
     ask,
     change_plan,
@@ -216,6 +216,34 @@ def test_a_stream_with_other_cells_here_is_refused(root: Path, copied: Path):
     assert done.exit_code == 1
     assert "stream contrast|5 of small has 1 cell here, but 2 in the published result" in in_one_line(done.stderr)
     assert "fog|5 at position 0" in in_one_line(done.stderr)
+
+
+def test_only_what_was_published_and_is_here_is_repeated(there: Path, published: Path):
+    """A cell that was not published, or that the benchmark here lacks, is named; so is a model that is not here."""
+    path = there / "benchmarks" / "small.yaml"
+
+    other = ask(there, "results", "reproduce", str(published), "tent", "--cell", "fog|5")
+    path.write_text(SMALL.replace("severities: [3, 5]", "severities: [3]"))
+    gone = ask(there, "results", "reproduce", str(published), "tent")
+    path.write_text(SMALL.replace("cnn: {kind", "mine: {kind").replace("model: cnn", "model: mine"))
+    without = ask(there, "results", "reproduce", str(published), "tent")
+
+    assert [1, 1, 1] == [each.exit_code for each in (other, gone, without)]
+    assert "fog|5 was not published; expected any of" in in_one_line(other.stderr)
+    assert "small has no contrast|5, gaussian_noise|5 here" in in_one_line(gone.stderr)
+    assert "small has no model cnn here" in in_one_line(without.stderr)
+
+
+def test_a_folder_that_is_there_is_not_written_over(root: Path, tmp_path: Path):
+    """Whatever it holds."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+
+    done = ask(root, "results", "publish", "small", str(tmp_path / "out"))
+
+    assert 1 == done.exit_code
+    assert f"{tmp_path / 'out'} already exists; expected a new folder" in in_one_line(done.stderr)
+    assert ["mine"] == [path.name for path in (tmp_path / "out").iterdir()]
 
 
 def test_shards_of_a_store_and_weights_of_ones_own_are_found(root: Path, published: Path, tmp_path: Path):
