@@ -98,8 +98,10 @@ def test_a_flipped_bit_in_a_header_changes_nothing_in_silence(tmp_path: Path):
     assert num_refused > 190
 
 
-def test_a_second_archive_after_the_first_is_refused(tmp_path: Path):
-    """Plain readers stop at the end mark, and would lose its members."""
+@pytest.mark.parametrize("chunk_bytes", [512, 1024, 1536, 4096, 2**20])
+def test_a_second_archive_after_the_first_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int):
+    """Plain readers stop at the end mark, and would lose its members, wherever the file is cut for reading."""
+    monkeypatch.setattr("tta_pipeline.shards.tar._CHUNK_BYTES", chunk_bytes)
     (tmp_path / "two.tar").write_bytes(2 * archive(MEMBERS))
 
     with pytest.raises(ManifestError, match=r"two\.tar.*\bafter the end mark\b"):
