@@ -126,7 +126,8 @@ class TarReader:
         return self._digest.hexdigest()
 
     def _require_end(self, end: int) -> None:
-        rest = self._buffer[self._offset - self._buffer_offset :]
+        # What was read before may end right after the first block of the end mark.
+        rest = self._buffer[self._offset - self._buffer_offset :] or self._next_chunk(_CHUNK_BYTES)
         while rest:
             if rest.strip(b"\0"):
                 raise self._error(f"data after the end mark at byte {end}", "only zeros")

@@ -98,6 +98,14 @@ def test_a_flipped_bit_in_a_header_changes_nothing_in_silence(tmp_path: Path):
     assert num_refused > 190
 
 
+def test_an_archive_is_read_to_its_end_wherever_its_end_mark_begins(tmp_path: Path):
+    """Also if what is read at once, a MiB, ends within the mark: one of 2,048 large shards is so."""
+    members = {"a": bytes(2**20 - 2 * 512)}
+    (tmp_path / "one.tar").write_bytes(archive(members))
+
+    assert members == read(tmp_path / "one.tar")
+
+
 @pytest.mark.parametrize("chunk_bytes", [512, 1024, 1536, 4096, 2**20])
 def test_a_second_archive_after_the_first_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int):
     """Plain readers stop at the end mark, and would lose its members, wherever the file is cut for reading."""
