@@ -353,7 +353,8 @@ def test_a_result_is_that_of_the_pipeline(sweep: Project):
     ).to_pylist()
     assert (recorded["error"], recorded["predictions_sha256"]) == (result.error, result.predicted.predictions_sha256)
     assert recorded["order_hash"] == result.cell.order_hash
-    assert tta.evaluate(method, small / "shards/contrast/5", limit=40).scores.num_samples == 40
+    few = tta.evaluate(method, small / "shards/contrast/5", limit=40, name="mine")
+    assert (40, "mine") == (few.scores.num_samples, few.labels.experiment)
 
 
 def test_a_method_with_other_classes_than_the_shards_is_refused(sweep: Project):

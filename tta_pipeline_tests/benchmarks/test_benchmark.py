@@ -97,6 +97,7 @@ def test_the_embedded_benchmark_has_75_cells_and_three_methods():
             f"kind: transformers, folder: a, sha256: '{'0' * 64}', revision: '{'0' * 40}'",
             ["models.cnn", "revision is set without hf"],
         ),
+        ("{samples_per_shard: 60}", "{}", ["no limit is set", "num_shards"]),
         ("samples_per_shard: 60", "max_shard_bytes: 100000, resize: 24", ["max_shard_bytes", "num_shards"]),
         ("image_size: 32", "image_size: 32\nclasses: imagenet\nclass_map: folders", ["classes and class_map"]),
         (
