@@ -190,7 +190,7 @@ def _download_one(archive: PublishedArchive, path: Path, progress: Reporter) -> 
 
 
 def _fetch_facts(archive: PublishedArchive) -> FileFacts:
-    """Return what the server says of an archive; raise an error if its size is another than the publisher's."""
+    """Return the server's facts about an archive; raise an error if its size differs from the publisher's."""
     assert archive.url is not None
     with _naming_what_to_do():
         (facts,) = fetch_file_facts([archive.url])
