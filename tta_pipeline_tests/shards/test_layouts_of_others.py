@@ -128,7 +128,7 @@ def test_a_label_in_a_json_member(tmp_path: Path, content: object, label: int):
         ({"label": True}, " x "),
         ({"caption": "3"}, " x "),
         (b"{", " x .*line 1 column 2"),
-        (b'{"label": 1' + bytes(2**20).replace(b"\0", b" ") + b"}", r"1,048,\d+ bytes"),
+        pytest.param(b'{"label": 1' + b" " * 2**20 + b"}", r"1,048,\d+ bytes", id="too long"),
     ],
 )
 def test_a_json_member_that_leaves_the_class_open_is_refused(tmp_path: Path, content: object, named: str):

@@ -133,9 +133,9 @@ def test_a_pattern_that_takes_years_on_some_names_is_refused(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Before a name of the images is matched; a usual pattern is no such one."""
-    monkeypatch.setattr("tta_pipeline.cli.make_shards._PATTERN_LIMIT_S", 0.5)
-
-    finished = run("shards", "make", tree, tmp_path / "out", "--num-shards", "1", "--class-pattern", "^(a+)+$")
+    with monkeypatch.context() as patched:
+        patched.setattr("tta_pipeline.cli.make_shards._PATTERN_LIMIT_S", 0.5)
+        finished = run("shards", "make", tree, tmp_path / "out", "--num-shards", "1", "--class-pattern", "^(a+)+$")
 
     assert 2 == finished.exit_code
     assert "without nested repetitions" in in_one_line(finished.output)
